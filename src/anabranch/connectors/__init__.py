@@ -1,0 +1,1 @@
+"""One outside system each, behind the contract in `contract`."""
