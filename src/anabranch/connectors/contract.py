@@ -6,8 +6,9 @@ An epoch goes through a sink in this order, and every call may be repeated after
    but that an empty table may appear.
 2. `staging`   where and how the writer puts this sink's rows, so that they are durable and no reader sees them.
 3. (the ledger decides)
-4. `apply`     take the receipt. Idempotent by `EpochKey.transaction_id(sink)` and the epoch: a second call finds the first.
-   An answer that was lost is looked up in the sink, never sent again blindly.
+4. `apply`     take the receipt. Idempotent by `EpochKey.transaction_id(sink)` and the epoch: a second call finds the
+   first. An answer that was lost is looked up in the sink, never sent again blindly. Between the commit and the
+   answer it passes the crash point `committed`, with the sink's name.
 5. `discard`   remove staged files of an epoch that was never decided.
 """
 
@@ -53,14 +54,17 @@ class Sink(Protocol):
     location: str
     capabilities: Capabilities
 
+    def examine(self, schema: pa.Schema) -> str:
+        """What `prepare` would find or do, in words; nothing is touched. Raises what it would raise."""
+
     def prepare(self, schema: pa.Schema) -> None:
         """Make ready for rows of this schema. Raises `ProjectError` when the table cannot take them."""
 
     def staging(self, key: EpochKey, token: int) -> Staging:
         """Where the writer puts the rows of this epoch; `token` is the lease's, so attempts never share a name."""
 
-    def receipt(self, key: EpochKey, files: Iterable[StagedFile]) -> Receipt:
-        """The receipt for the files that the winning task attempts staged."""
+    def receipt(self, key: EpochKey, files: Iterable[StagedFile], *, replace: bool = False) -> Receipt:
+        """The receipt for the files that the winning task attempts staged; see `Receipt.replace`."""
 
     def damaged(self, receipt: Receipt) -> str | None:
         """What is wrong with the staged files (missing, short, altered), or None. Reads every byte."""
@@ -76,6 +80,9 @@ class Sink(Protocol):
 
     def version(self) -> str:
         """What the sink stands at now."""
+
+    def has(self, version: str) -> bool:
+        """Whether the sink is there and has come at least as far as a version it once stood at."""
 
     def leftovers(self, keep: frozenset[str], token: int) -> list[tuple[str, int]]:
         """Staged files (path, size) of attempts older than `token` that neither the sink nor `keep` knows."""

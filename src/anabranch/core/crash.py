@@ -1,15 +1,17 @@
 """Named crash points: places where a test can make the process die, stop or fail.
 
 `point("decided")` does nothing unless the variable `ANABRANCH_CRASH` names that point. Its value is a list, separated
-by commas, of `NAME[:ACTION][@HIT]`: at the HIT-th time (default the first) that point NAME is passed, ACTION happens.
+by commas, of `NAME[(SUBJECT)][:ACTION][@HIT]`: at the HIT-th time (default the first) that point NAME is passed, for
+SUBJECT if one is given, ACTION happens. The subject is the sink where a point is passed once per sink.
 
     kill     SIGKILL to this process (the default)
+    hang     this thread never goes on, so that others can be killed in a known state
     stop     SIGSTOP to this process, as a long pause of the machine would
     raise    an exception, as if the step had failed
     enospc   OSError: no space left on device
     eio      OSError: input/output error
 
-Hits are counted per process.
+Hits are counted per process and entry.
 """
 
 from __future__ import annotations
@@ -47,21 +49,23 @@ class CrashPointError(RuntimeError):
     """Raised by the action `raise`; never seen outside tests."""
 
 
-def point(name: str) -> None:
-    """Pass the crash point `name`.
+def point(name: str, subject: str = "") -> None:
+    """Pass the crash point `name`, for `subject`.
 
     >>> point("decided")
     """
     wanted = os.environ.get(VARIABLE)
     if not wanted:
         return
-    with _lock:
-        _hits[name] += 1
-        hit = _hits[name]
     for entry in wanted.split(","):
         target, _, at = entry.strip().partition("@")
         target, _, action = target.partition(":")
-        if target == name and hit == int(at or "1"):
+        if target not in (name, f"{name}({subject})"):
+            continue
+        with _lock:
+            _hits[entry] += 1
+            hit = _hits[entry]
+        if hit == int(at or "1"):
             _act(action or "kill", name)
 
 
@@ -70,6 +74,8 @@ def _act(action: str, name: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     elif action == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
+    elif action == "hang":
+        threading.Event().wait()
     elif action == "raise":
         raise CrashPointError(f"crash point {name}")
     elif action in ("enospc", "eio"):

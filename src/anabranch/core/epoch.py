@@ -45,14 +45,18 @@ class State(StrEnum):
     DISCARDED = "discarded"
 
 
+#: An epoch that is decided and has not come to its end.
+OPEN = (State.DECIDED, State.RESTAGE, State.APPLIED)
+
 #: The moves an epoch may make. `DECIDED -> RESTAGE` is the one way back: a staged file was found damaged before its
-#: sink took it, so those sinks are staged again from the same offsets.
+#: sink took it, so those sinks are staged again from the same offsets. A decided epoch is discarded by a reset only,
+#: whose first epoch replaces what the sinks hold.
 MOVES: Mapping[State, frozenset[State]] = {
     State.READ: frozenset({State.STAGED, State.DISCARDED}),
     State.STAGED: frozenset({State.DECIDED, State.DISCARDED}),
-    State.DECIDED: frozenset({State.APPLIED, State.RESTAGE}),
-    State.RESTAGE: frozenset({State.DECIDED}),
-    State.APPLIED: frozenset({State.PUBLISHED}),
+    State.DECIDED: frozenset({State.APPLIED, State.RESTAGE, State.DISCARDED}),
+    State.RESTAGE: frozenset({State.DECIDED, State.DISCARDED}),
+    State.APPLIED: frozenset({State.PUBLISHED, State.DISCARDED}),
     State.PUBLISHED: frozenset(),
     State.DISCARDED: frozenset(),
 }
@@ -81,11 +85,15 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What staging one sink returned. `schema` is the sink's own wording of the rows' schema."""
+    """What staging one sink returned. `schema` is the sink's own wording of the rows' schema.
+
+    `replace` asks the sink to take these rows instead of all it holds: the first epoch of a new generation.
+    """
 
     sink: str
     files: tuple[StagedFile, ...]
     schema: str
+    replace: bool = False
 
     @property
     def rows(self) -> int:
@@ -105,7 +113,7 @@ class Receipt:
     def from_json(cls, text: str) -> Receipt:
         """The receipt that `to_json` wrote."""
         raw = json.loads(text)
-        return cls(raw["sink"], tuple(StagedFile(**f) for f in raw["files"]), raw["schema"])
+        return cls(raw["sink"], tuple(StagedFile(**f) for f in raw["files"]), raw["schema"], raw["replace"])
 
 
 @dataclass(frozen=True, slots=True)

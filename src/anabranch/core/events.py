@@ -100,6 +100,16 @@ class LeftoversRemoved(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class OutputsRemoved(Event):
+    """Outputs that the channel had are no longer declared; their tables stay as they are."""
+
+    kind: ClassVar[str] = "outputs_removed"
+    level: ClassVar[str] = "warn"
+    channel: str
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ChannelFailed(Event):
     """A channel stopped with an error."""
 

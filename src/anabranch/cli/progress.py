@@ -1,0 +1,109 @@
+"""Events as lines: what a run shows while it works."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from anabranch.cli.output import Output
+from anabranch.cli.show_errors import Line, plain_text
+from anabranch.core.events import (
+    ChannelFailed,
+    EpochDiscarded,
+    EpochPublished,
+    EpochRecovered,
+    EpochRestaged,
+    Event,
+    LeftoversRemoved,
+    Listener,
+    OutputsRemoved,
+    RunFinished,
+    RunStarted,
+)
+
+
+def progress(out: Output) -> Listener:
+    """A listener that prints every event as it comes."""
+
+    def listen(event: Event) -> None:
+        out.event(event.as_record(), words(event), event.level)
+
+    return listen
+
+
+def words(event: Event) -> Line:
+    """One event as one line.
+
+    >>> "".join(text for text, _ in words(EpochDiscarded("requests", 4, "staging failed")))
+    'requests  epoch 4  discarded, nothing of it is visible: staging failed'
+    """
+    match event:
+        case RunStarted(pipeline, channels):
+            return [(pipeline, "bold"), (f"  running {_count(len(channels), 'channel')}: {', '.join(channels)}", "dim")]
+        case RunFinished(pipeline, epochs, rows, seconds):
+            done = f"  done  {_count(epochs, 'epoch')}  {_count(rows, 'row')}  {seconds:.2f} s"
+            return [(pipeline, "bold"), (done, "green")]
+        case EpochPublished():
+            return _published(event)
+        case EpochRecovered(channel, epoch, sinks):
+            left = f"finished in {', '.join(sinks)}" if sinks else "was in every output already"
+            return [*_epoch(channel, epoch), ("recovered", "green"), (f"  {left}", "")]
+        case EpochRestaged(channel, epoch, sinks, reason):
+            text = f"  {', '.join(sinks)} staged again: {plain_text(reason)}"
+            return [*_epoch(channel, epoch), ("restaged", "yellow"), (text, "")]
+        case EpochDiscarded(channel, epoch, reason):
+            text = f", nothing of it is visible: {plain_text(reason)}"
+            return [*_epoch(channel, epoch), ("discarded", "yellow"), (text, "")]
+        case LeftoversRemoved(sink, files, size):
+            return [(sink, "bold"), (f"  removed {_count(files, 'leftover file')}, {_size(size)}", "dim")]
+        case OutputsRemoved(channel, outputs):
+            text = f"  no longer declared, left as they are: {', '.join(outputs)}"
+            return [(channel, "bold"), (text, "yellow")]
+        case ChannelFailed(channel, code, message):
+            return [(channel, "bold"), ("  failed", "bold red"), (f"  {plain_text(message)} ({code})", "")]
+        case _:
+            values = (f"{k}={v}" for k, v in event.as_record().items() if k not in ("event", "level"))
+            return [(event.kind, "bold"), ("  " + plain_text(" ".join(values)), "")]
+
+
+def _published(event: EpochPublished) -> Line:
+    per_output = " · ".join(f"{name} {rows:,}" for name, rows in event.rows.items())
+    line = [
+        *_epoch(event.channel, event.epoch),
+        ("published", "green"),
+        (f"  {_count(sum(event.rows.values()), 'row')} -> {per_output}", ""),
+    ]
+    if event.times:
+        line.append((f"  {sum(event.times.values()):.2f} s ({_steps(event.times)})", "dim"))
+    if len(event.rows) > 1 and event.window:
+        line.append((f"  torn window for plain readers {event.window * 1000:,.0f} ms", "dim"))
+    return line
+
+
+def _epoch(channel: str, epoch: int) -> Line:
+    return [(channel, "bold"), (f"  epoch {epoch}  ", "")]
+
+
+def _steps(times: Mapping[str, float]) -> str:
+    return " ".join(f"{step} {seconds:.2f}" for step, seconds in times.items())
+
+
+def _count(number: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> _count(1, "row"), _count(3000, "row")
+    ('1 row', '3,000 rows')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _size(size: float) -> str:
+    """A number of bytes for people.
+
+    >>> _size(1536)
+    '1.5 KiB'
+    """
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

@@ -1,0 +1,141 @@
+"""Old versions of Delta tables: reading them without Spark, and clearing away what no pinned version needs."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import re
+import time
+from collections.abc import Iterable
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from anabranch.connectors.delta_log import LOG, Log, live_files, staged_name
+from anabranch.connectors.folder import Folder, Found
+from anabranch.errors import SinkError, StateError
+
+_HOUR = 3600.0
+#: Types whose bounds are used; not floats, because of NaN.
+_ORDERED = (pa.types.is_integer, pa.types.is_string, pa.types.is_date, pa.types.is_timestamp, pa.types.is_decimal)
+_HIDDEN = re.compile(r"(^|/)[_.][^=]*(/|$)")  # Delta keeps its own things under such names; `_c=1/` is a partition
+
+
+def arrow_dataset(location: str, version: int) -> ds.Dataset:
+    """One version of a table, to be scanned with filters and columns.
+
+    Made here and not by `DeltaTable.to_pyarrow_dataset`, which skips files that lack a bound others have.
+    """
+    table = _at(location, version)
+    _check_readable(location, table)
+    folder = Folder(location)
+    files = pa.table(table.get_add_actions()).to_batches()
+    gone = folder.missing(live_files(table))
+    if gone:
+        raise _version_gone(location, version, f"{len(gone)} of its files are gone, {gone[0]} among them")
+    # Spark writes timestamps in a form that pyarrow would take for nanoseconds, which end in the year 2262.
+    form = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
+    fragments = [
+        form.make_fragment(folder.full(unquote(batch["path"][row].as_py())), folder.system, _holds(batch, row))
+        for batch in files
+        for row in range(batch.num_rows)
+    ]
+    return ds.FileSystemDataset(fragments, pa.schema(table.schema().to_arrow()), form, folder.system)
+
+
+def _holds(batch: pa.RecordBatch, row: int) -> ds.Expression:
+    """What is true of every row of a file, so that scans can leave the file out."""
+    true = [ds.scalar(True)]
+    for name, value in _struct(batch, "partition", row).items():
+        true.append(ds.field(name) == value if value.is_valid else ds.field(name).is_null())
+    lows, highs, nulls = (_struct(batch, column, row) for column in ("min", "max", "null_count"))
+    for name, low in lows.items():
+        high = highs.get(name)
+        if high is None or not (low.is_valid and high.is_valid and any(ordered(low.type) for ordered in _ORDERED)):
+            continue
+        if pa.types.is_timestamp(high.type):
+            high = pa.scalar(high.value + 1000, high.type)  # Spark cuts the upper bound to milliseconds
+        bounds = [ds.field(name) >= low, ds.field(name) <= high]
+        none_null = name in nulls and nulls[name].as_py() == 0
+        true += bounds if none_null else [bound | ds.field(name).is_null() for bound in bounds]
+    return functools.reduce(operator.and_, true)
+
+
+def _struct(batch: pa.RecordBatch, column: str, row: int) -> dict[str, pa.Scalar]:
+    return dict(batch[column][row].items()) if column in batch.schema.names and batch[column][row].is_valid else {}
+
+
+def _check_readable(location: str, table: DeltaTable) -> None:
+    if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+        raise _unsupported(location, "the table has column mapping")
+    known = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "columnMapping", "deletionVectors"}
+    features = set(table.protocol().reader_features or ())
+    if features - known:
+        raise _unsupported(location, f"the table has the features {', '.join(sorted(features - known))}")
+    if "deletionVectors" in features and pa.table(table.deletion_vectors()).num_rows:
+        raise _unsupported(location, "rows were deleted with deletion vectors")
+
+
+def vacuum(location: str, keep_versions: Iterable[int], *, older_than_hours: float, dry_run: bool) -> list[str]:
+    """Remove data files that neither the newest version nor any of `keep_versions` needs; returns their paths.
+
+    A file goes when it is older than the given age, and was not taken out of the table more recently than that either,
+    so that whoever began to read then can finish. Staged files that no commit has named are never touched.
+    """
+    folder = Folder(location)
+    newest = DeltaTable(location)
+    if "deletionVectors" in (newest.protocol().writer_features or ()):
+        raise _unsupported(location, "the table has deletion vectors")
+    needed = live_files(newest)
+    for version in sorted(set(keep_versions)):
+        needed |= live_files(_at(location, version))
+    horizon = time.time() - older_than_hours * _HOUR
+    log = Log.of(folder)
+    if not log.reaches(horizon):
+        raise StateError(
+            "LOG_TOO_SHORT",
+            f"the log of {location} does not go back {older_than_hours:g} hours, what was removed since is not known",
+            hint="remove files that are older only: give a shorter age, within which the log is complete",
+        )
+    old = [
+        found
+        for found in folder.files(without=LOG)
+        if found.path not in needed and found.modified < horizon and not _HIDDEN.search(found.path)
+    ]
+    kept = log.removed_since(horizon) | _maybe_staged(log, [f for f in old if staged_name(f.path)])
+    removed = sorted(found.path for found in old if found.path not in kept)
+    if not dry_run:
+        for path in removed:
+            folder.remove(path)
+    return removed
+
+
+def _maybe_staged(log: Log, files: list[Found]) -> set[str]:
+    """Staged files that no commit has named, and those of which that is not certain."""
+    return {f.path for f in files} - log.ever_named(files)
+
+
+def _at(location: str, version: int) -> DeltaTable:
+    try:
+        return DeltaTable(location, version=version)
+    except (DeltaError, OSError) as error:
+        raise _version_gone(location, version, str(error)) from error
+
+
+def _version_gone(location: str, version: int, why: str) -> StateError:
+    return StateError(
+        "VERSION_GONE",
+        f"version {version} of {location} cannot be read any more: {why}",
+        hint="read a newer cut; to keep cuts longer, raise the retention and vacuum with anabranch only",
+    )
+
+
+def _unsupported(location: str, why: str) -> SinkError:
+    return SinkError(
+        "TABLE_FEATURE_UNSUPPORTED",
+        f"{location} cannot be read or cleaned here: {why}",
+        hint="read it with Spark, or drop that feature from the table",
+    )

@@ -1,0 +1,140 @@
+"""A table's folder, local or by URL: new files, listing, reading, removing, and making what was written durable.
+
+Paths given to and returned by a `Folder` are relative to it, with forward slashes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import BinaryIO, cast
+
+from pyarrow import fs
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One file of a listing; `modified` is in seconds since 1970."""
+
+    path: str
+    size: int
+    modified: float
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The folder at an absolute path or URL."""
+
+    location: str
+    system: fs.FileSystem = field(init=False, repr=False, compare=False)
+    _root: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if "://" in self.location:
+            system, root = fs.FileSystem.from_uri(self.location)
+        else:
+            system, root = fs.LocalFileSystem(), os.path.abspath(self.location)
+        object.__setattr__(self, "system", system)
+        object.__setattr__(self, "_root", root.rstrip("/") or "/")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether files live on this machine; only then is there anything to `fsync`."""
+        return isinstance(self.system, fs.LocalFileSystem)
+
+    def full(self, path: str) -> str:
+        """The path as the file system knows it."""
+        return f"{self._root}/{path}" if path else self._root
+
+    def create(self, path: str) -> BinaryIO:
+        """Open a new file for writing, making its folders."""
+        if self.is_local:
+            os.makedirs(os.path.dirname(self.full(path)), exist_ok=True)
+            return open(self.full(path), "xb", buffering=_CHUNK)
+        return cast(BinaryIO, self.system.open_output_stream(self.full(path)))
+
+    def read(self, path: str) -> bytes | None:
+        """The file's bytes, or None when there is no such file."""
+        try:
+            with self.system.open_input_stream(self.full(path)) as stream:
+                return cast(bytes, stream.read())
+        except FileNotFoundError:
+            return None
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file or folder."""
+        return bool(self.system.get_file_info(self.full(path)).type != fs.FileType.NotFound)
+
+    def files(self, under: str = "", *, deep: bool = True, without: str | None = None) -> list[Found]:
+        """Every file under a folder, leaving out one folder directly in it; none when it does not exist."""
+        selector = fs.FileSelector(self.full(under), allow_not_found=True)
+        start = len(self._root) + 1
+        found: list[Found] = []
+        for info in self.system.get_file_info(selector):
+            if info.type == fs.FileType.File:
+                found.append(Found(info.path[start:], info.size, info.mtime_ns / 1e9 if info.mtime_ns else 0.0))
+            elif deep and info.base_name != without:
+                found += self.files(info.path[start:])
+        return found
+
+    def missing(self, paths: Iterable[str]) -> list[str]:
+        """Those paths at which there is no file."""
+        wanted = list(paths)
+        infos = self.system.get_file_info([self.full(path) for path in wanted])
+        return [path for path, info in zip(wanted, infos, strict=True) if info.type == fs.FileType.NotFound]
+
+    def checksum(self, path: str) -> tuple[int, str] | None:
+        """Size and checksum of a file, reading every byte; None when there is no such file."""
+        size, digest = 0, new_checksum()
+        try:
+            with self.system.open_input_stream(self.full(path)) as stream:
+                while chunk := stream.read(_CHUNK):
+                    size += len(chunk)
+                    digest.update(chunk)
+        except FileNotFoundError:
+            return None
+        return size, checksum_text(digest)
+
+    def remove(self, path: str) -> None:
+        """Remove a file; one that is gone already is no error."""
+        try:
+            self.system.delete_file(self.full(path))
+        except FileNotFoundError:
+            return
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """Make the named files' entries durable: every folder from theirs up to this one. Files are not touched."""
+        if not self.is_local:
+            return
+        parents = {str(p) for path in paths for p in PurePosixPath(path).parents}
+        for parent in sorted(parents, reverse=True):
+            _fsync(self.full("" if parent == "." else parent))
+
+    def sync_file(self, path: str) -> None:
+        """Make one file and its entry durable."""
+        if self.is_local:
+            _fsync(self.full(path))
+            self.sync([path])
+
+
+def new_checksum() -> hashlib.blake2b:
+    """The hash that staged files are told apart by."""
+    return hashlib.blake2b(digest_size=16)
+
+
+def checksum_text(digest: hashlib.blake2b) -> str:
+    """How a checksum is written down."""
+    return f"blake2b:{digest.hexdigest()}"
+
+
+def _fsync(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

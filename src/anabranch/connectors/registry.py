@@ -1,0 +1,36 @@
+"""Which connector speaks for a format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from anabranch.errors import ProjectError, did_you_mean
+
+if TYPE_CHECKING:
+    from anabranch.connectors.contract import Sink
+
+#: Formats this version can write and read.
+FORMATS = ("delta",)
+
+
+def open_sink(
+    format_name: str,
+    name: str,
+    location: str,
+    *,
+    pipeline: str | None = None,
+    partition_by: tuple[str, ...] = (),
+    properties: Mapping[str, str] | None = None,
+    comment: str | None = None,
+) -> Sink:
+    """The sink of an output; nothing is touched yet. `pipeline` is the id under which it stages files."""
+    if format_name == "delta":
+        from anabranch.connectors.delta import DeltaSink
+
+        return DeltaSink(name, location, partition_by, properties, comment, pipeline=pipeline)
+    raise ProjectError(
+        "FORMAT_NOT_SUPPORTED",
+        f'"{name}" has format "{format_name}", which this version does not write',
+        hint=did_you_mean(format_name, FORMATS) or f"formats that can be written: {', '.join(FORMATS)}",
+    )

@@ -1,0 +1,220 @@
+"""Join declarations into a graph and find everything that is wrong with it, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import TopologicalSorter
+
+from anabranch.core.declarations import Dataset, Flow, Kind, Pipeline
+from anabranch.errors import ProjectError, ProjectErrors, did_you_mean
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A pipeline that is free of problems: every name resolves and no dataset feeds itself."""
+
+    pipeline: Pipeline
+
+    @cached_property
+    def datasets(self) -> Mapping[str, Dataset]:
+        """Datasets by name, in the order they were declared."""
+        return {d.name: d for d in self.pipeline.datasets}
+
+    def inputs(self, flow: Flow) -> tuple[str, ...]:
+        """The datasets of this pipeline that a flow reads; tables from outside are left out."""
+        found = (resolve(text, self.datasets) for text in flow.inputs)
+        return tuple(dict.fromkeys(name for name in found if name))
+
+    def feeding(self, dataset: str) -> tuple[Flow, ...]:
+        """The flows into a dataset."""
+        return tuple(f for f in self.pipeline.flows if f.target == dataset)
+
+    def readers(self, dataset: str) -> tuple[Flow, ...]:
+        """The flows that read a dataset."""
+        return tuple(f for f in self.pipeline.flows if dataset in self.inputs(f))
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """Dataset names so that each comes after everything it reads; ties as declared."""
+        sorter = TopologicalSorter(_edges(self.pipeline))
+        position = {name: i for i, name in enumerate(self.datasets)}
+        sorter.prepare()
+        order: list[str] = []
+        while sorter.is_active():
+            ready = sorted(sorter.get_ready(), key=position.__getitem__)
+            order.extend(ready)
+            sorter.done(*ready)
+        return tuple(order)
+
+
+def build(pipeline: Pipeline) -> Graph:
+    """The graph of a pipeline; raises `ProjectErrors` with every problem it has."""
+    found = problems(pipeline)
+    if found:
+        raise ProjectErrors(found)
+    return Graph(pipeline)
+
+
+def resolve(text: str, datasets: Iterable[str]) -> str | None:
+    """The dataset that a name in a flow's code means, or None for a table from outside.
+
+    >>> resolve("spark_catalog.default.orders", ["orders"]), resolve("silver.orders", ["orders", "silver.orders"])
+    ('orders', 'silver.orders')
+    """
+    known = set(datasets)
+    parts = text.replace("`", "").split(".")
+    candidates = (".".join(parts[i:]) for i in range(len(parts)))
+    return next((name for name in candidates if name in known), None)
+
+
+def problems(pipeline: Pipeline) -> list[ProjectError]:
+    """Everything that keeps the pipeline from running."""
+    return [
+        *_duplicates(pipeline),
+        *_targets(pipeline),
+        *_unfed(pipeline),
+        *_unknown_inputs(pipeline),
+        *_reads_of_sinks(pipeline),
+        *_cycles(pipeline),
+    ]
+
+
+def warnings(pipeline: Pipeline) -> list[ProjectError]:
+    """What runs but is probably not meant: views nobody reads."""
+    if not all(f.inputs_known for f in pipeline.flows):
+        return []
+    names = [d.name for d in pipeline.datasets]
+    read = {resolve(text, names) for f in pipeline.flows for text in f.inputs}
+    return [
+        ProjectError(
+            "PROJECT_ORPHAN",
+            f'no flow reads the view "{d.name}"',
+            where=d.where,
+            hint="remove it, or read it in a flow",
+        )
+        for d in pipeline.datasets
+        if d.kind is Kind.TEMPORARY_VIEW and d.name not in read
+    ]
+
+
+def _duplicates(pipeline: Pipeline) -> Iterable[ProjectError]:
+    seen: dict[str, Dataset] = {}
+    twice: set[str] = set()
+    for dataset in pipeline.datasets:
+        first = seen.setdefault(dataset.name, dataset)
+        if first is not dataset:
+            twice.add(dataset.name)
+            yield ProjectError(
+                "PROJECT_TWO_CREATORS",
+                f'"{dataset.name}" is created a second time; the first is at {first.where}',
+                where=dataset.where,
+                hint="rename one; to feed one table from several flows use append_flow",
+            )
+    flows: dict[str, Flow] = {}
+    for flow in pipeline.flows:
+        other = flows.setdefault(flow.name, flow)
+        # The implicit flows of a dataset created twice clash as well, which needs no second message.
+        if other is not flow and not (flow.name == flow.target and flow.target in twice):
+            yield ProjectError(
+                "PROJECT_TWO_FLOWS",
+                f'a flow named "{flow.name}" exists already, at {other.where}',
+                where=flow.where,
+                hint="give one of them another name",
+            )
+
+
+def _targets(pipeline: Pipeline) -> Iterable[ProjectError]:
+    by_name = {d.name: d for d in pipeline.datasets}
+    for flow in pipeline.flows:
+        target = by_name.get(flow.target)
+        if target is None:
+            yield ProjectError(
+                "PROJECT_UNKNOWN_TARGET",
+                f'flow "{flow.name}" feeds "{flow.target}", which nothing creates',
+                where=flow.where,
+                hint=did_you_mean(flow.target, by_name) or f'declare it with create_streaming_table("{flow.target}")',
+            )
+        elif target.kind in (Kind.TEMPORARY_VIEW, Kind.MATERIALIZED_VIEW) and flow.name != flow.target:
+            yield ProjectError(
+                "PROJECT_TARGET_IS_VIEW",
+                f'flow "{flow.name}" feeds "{flow.target}", which is a {target.kind}',
+                where=flow.where,
+                hint="a view has exactly one query; feed a streaming table or a sink instead",
+            )
+
+
+def _unfed(pipeline: Pipeline) -> Iterable[ProjectError]:
+    fed = {f.target for f in pipeline.flows}
+    for dataset in pipeline.datasets:
+        if dataset.name not in fed:
+            yield ProjectError(
+                "PROJECT_NO_FLOW",
+                f'no flow feeds "{dataset.name}"',
+                where=dataset.where,
+                hint=f'add @append_flow(target="{dataset.name}"), or remove it',
+            )
+
+
+def _unknown_inputs(pipeline: Pipeline) -> Iterable[ProjectError]:
+    names = [d.name for d in pipeline.datasets]
+    for flow in pipeline.flows:
+        for text in flow.inputs:
+            # A qualified name may be a table of a catalogue; only Spark can tell.
+            if resolve(text, names) is None and "." not in text:
+                yield ProjectError(
+                    "PROJECT_UNKNOWN_INPUT",
+                    f'flow "{flow.name}" reads "{text}", which nothing creates',
+                    where=flow.where,
+                    hint=did_you_mean(text, names) or "a table from outside is named with its database: db.table",
+                )
+
+
+def _reads_of_sinks(pipeline: Pipeline) -> Iterable[ProjectError]:
+    sinks = {d.name for d in pipeline.datasets if d.kind is Kind.SINK}
+    for flow in pipeline.flows:
+        for text in flow.inputs:
+            if resolve(text, sinks) and resolve(text, [d.name for d in pipeline.datasets]) in sinks:
+                yield ProjectError(
+                    "PROJECT_READS_SINK",
+                    f'flow "{flow.name}" reads the sink "{text}"; sinks can only be written',
+                    where=flow.where,
+                    hint="read the dataset that feeds the sink",
+                )
+
+
+def _cycles(pipeline: Pipeline) -> Iterable[ProjectError]:
+    by_name = {d.name: d for d in pipeline.datasets}
+    for knot in _knots(_edges(pipeline)):
+        names = [name for name in by_name if name in knot]
+        yield ProjectError(
+            "PROJECT_CYCLE",
+            "datasets feed themselves: " + " -> ".join([*names, names[0]]),
+            where=by_name[names[0]].where,
+            hint="break the circle: one of these must read a source instead",
+        )
+
+
+def _edges(pipeline: Pipeline) -> dict[str, set[str]]:
+    """Dataset name -> the datasets it is computed from."""
+    names = {d.name for d in pipeline.datasets}
+    edges: dict[str, set[str]] = {d.name: set() for d in pipeline.datasets}
+    for flow in pipeline.flows:
+        if flow.target in edges:
+            edges[flow.target] |= {name for text in flow.inputs if (name := resolve(text, names))}
+    return edges
+
+
+def _knots(edges: Mapping[str, set[str]]) -> list[set[str]]:
+    """The groups of names that reach each other, and names that reach themselves."""
+    reach = {name: set(after) for name, after in edges.items()}
+    for middle in reach:
+        for name in reach:
+            if middle in reach[name]:
+                reach[name] |= reach[middle]
+    knots: list[set[str]] = []
+    for name in edges:
+        if name in reach[name] and not any(name in knot for knot in knots):
+            knots.append({other for other in edges if other in reach[name] and name in reach[other]})
+    return knots

@@ -1,0 +1,115 @@
+"""Spark's checkpoint beside the ledger: read its offsets, and refuse it when the two do not belong together.
+
+A batch id of the checkpoint is the epoch number. Spark writes `offsets/n` before an epoch and `commits/n` after it, so
+with L the last epoch the ledger decided, the newest offsets are those of L or L + 1 and the newest commit is at most L.
+Anything else means that one of the two was restored, copied or lost.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from anabranch.core.epoch import EpochKey
+from anabranch.errors import StateError
+from anabranch.store.ledger import EpochRecord
+
+_MARKER = "anabranch.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The checkpoint folder of one channel and generation."""
+
+    folder: Path
+
+    def offsets(self, epoch: int) -> str | None:
+        """Where each source stands at the end of an epoch, one line each; None when Spark has not written it."""
+        path = self.folder / "offsets" / str(epoch)
+        if not path.exists():
+            return None
+        _version, _metadata, *lines = path.read_text().splitlines()
+        return "\n".join(lines)
+
+    def newest(self, log: str) -> int | None:
+        """The newest batch of the log `offsets` or `commits`."""
+        folder = self.folder / log
+        numbers = [int(p.name) for p in folder.iterdir() if p.name.isdigit()] if folder.is_dir() else []
+        return max(numbers, default=None)
+
+    def claim(self, key: EpochKey, ledger_id: str, sources: tuple[str, ...]) -> None:
+        """Mark a new folder as ours, or check that it is."""
+        wanted = {
+            "pipeline": key.pipeline,
+            "channel": key.channel,
+            "generation": key.generation,
+            "ledger": ledger_id,
+            "sources": list(sources),
+        }
+        marker = self.folder / _MARKER
+        if not marker.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            marker.write_text(json.dumps(wanted, indent=2))
+            return
+        found = json.loads(marker.read_text())
+        before, now = found.pop("sources"), wanted.pop("sources")
+        if found != wanted:
+            raise StateError(
+                "CHECKPOINT_FOREIGN",
+                f"the checkpoint {self.folder} belongs to another pipeline, channel, generation or ledger",
+                hint=f"put the right folder back, or start over: anabranch reset {key.channel}",
+                details={"found": found, "expected": wanted},
+            )
+        if before != now:
+            raise StateError(
+                "SOURCES_CHANGED",
+                f'the sources of channel "{key.channel}" changed: they were {before}, now they are {now}',
+                hint=f"undo the change, or rebuild the channel's tables: anabranch reset {key.channel}",
+            )
+
+    def verify(self, key: EpochKey, last: EpochRecord | None) -> None:
+        """Refuse a checkpoint that does not fit the last epoch the ledger decided (`last`)."""
+        offsets, commits = self.newest("offsets"), self.newest("commits")
+        if last is None:
+            if commits is not None or (offsets or 0) > 0:
+                raise _ledger_older(self.folder, max(offsets or 0, commits or 0), None)
+            return
+        decided = last.key.epoch
+        if max(offsets or 0, (commits or 0) + 1) > decided + 1:
+            raise _ledger_older(self.folder, max(offsets or 0, commits or 0), decided)
+        if not self.folder.is_dir() or offsets is None:
+            raise StateError(
+                "CHECKPOINT_MISSING",
+                f'the ledger knows epoch {decided} of channel "{key.channel}", but {self.folder} has no offsets',
+                hint=f"put the checkpoint back, or rebuild the channel's tables: anabranch reset {key.channel}",
+            )
+        if offsets < decided:
+            raise StateError(
+                "CHECKPOINT_OLDER",
+                f'the checkpoint of channel "{key.channel}" ends at epoch {offsets}, the ledger at {decided}: '
+                "going on would give new rows the number of an epoch that is already committed",
+                hint=f"put the newer checkpoint back, or rebuild the channel's tables: anabranch reset {key.channel}",
+            )
+        self.same_offsets(last)
+
+    def same_offsets(self, record: EpochRecord) -> None:
+        """Refuse when the checkpoint names other offsets for an epoch than the ledger decided."""
+        found = self.offsets(record.key.epoch)
+        if found != record.offsets:
+            raise StateError(
+                "CHECKPOINT_DIVERGED",
+                f'epoch {record.key.epoch} of channel "{record.key.channel}" was decided for other offsets '
+                "than the checkpoint names",
+                hint=f"put the right checkpoint back, or rebuild the tables: anabranch reset {record.key.channel}",
+                details={"ledger": record.offsets, "checkpoint": found},
+            )
+
+
+def _ledger_older(folder: Path, checkpoint: int, ledger: int | None) -> StateError:
+    at = "no epoch at all" if ledger is None else f"epoch {ledger}"
+    return StateError(
+        "LEDGER_OLDER",
+        f"the checkpoint {folder} is at epoch {checkpoint}, but the ledger knows {at}: an older ledger was put back",
+        hint="put the newest ledger back; without it, rebuild the tables: anabranch reset CHANNEL",
+    )

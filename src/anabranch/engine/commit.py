@@ -1,0 +1,81 @@
+"""Commit: decide the epoch in the ledger, hand every sink its receipt, publish the cut. No Spark in here.
+
+The steps, numbered as in the bodies, with the crash points that tests kill at:
+
+1. decide    one ledger transaction with every receipt          deciding, decided
+2. apply     each sink takes its receipt, in parallel           applying, committed, applied (once per sink)
+3. publish   the versions that came out are the new cut         publishing, published
+
+Before 1 commits the epoch does not exist; after it the epoch is finished by whoever comes next.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from anabranch.connectors.contract import Sink
+from anabranch.core import crash
+from anabranch.core.epoch import Applied, EpochKey, Receipt
+from anabranch.store.lease import Lease
+from anabranch.store.ledger import Ledger
+from anabranch.store.records import EpochRecord
+
+#: Sinks that take their receipts at the same time.
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """How applying went: `window` is the time between the first and the last sink's commit."""
+
+    seconds: float
+    window: float
+    applied: Mapping[str, Applied]
+
+
+def decide(
+    ledger: Ledger,
+    lease: Lease,
+    key: EpochKey,
+    receipts: Sequence[Receipt],
+    *,
+    offsets: str,
+    times: Mapping[str, float],
+) -> EpochRecord:
+    """Write the epoch record. From here on the epoch is kept."""
+    ledger.decide(lease, key, receipts, offsets=offsets, times=times)  # 1
+    crash.point("decided")
+    record = ledger.epoch(key)
+    assert record is not None, "the ledger lost an epoch it has just written"
+    return record
+
+
+def apply(ledger: Ledger, lease: Lease, record: EpochRecord, sinks: Mapping[str, Sink]) -> Committed:
+    """Hand each sink that has not got it yet its receipt of a decided epoch."""
+    started = time.monotonic()
+
+    def one(name: str) -> tuple[str, Applied, float]:
+        crash.point("applying", name)
+        applied = sinks[name].apply(record.key, record.receipts[name])  # 2
+        at = time.monotonic()
+        ledger.record_applied(lease, record.key, name, applied, at=time.time())
+        crash.point("applied", name)
+        return name, applied, at
+
+    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="apply") as pool:
+        done = list(pool.map(one, record.waiting))
+    moments = [at for _, applied, at in done if not applied.already]
+    return Committed(
+        seconds=time.monotonic() - started,
+        window=max(moments) - min(moments) if moments else 0.0,
+        applied={**record.applied, **{name: applied for name, applied, _ in done}},
+    )
+
+
+def publish(ledger: Ledger, lease: Lease, key: EpochKey, *, window: float, times: Mapping[str, float]) -> None:
+    """Make the epoch the newest cut."""
+    ledger.publish(lease, key, window=window, times=times)  # 3
+    crash.point("published")

@@ -1,0 +1,38 @@
+"""Dry run: Spark analyses every flow and the tables' schemas are compared; no row is read, nothing is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from anabranch.engine.opened import declared_sink, known_channels
+from anabranch.engine.program import make_program, output_schemas
+from anabranch.engine.run import open_spark, plan_with_spark
+from anabranch.engine.storage import Storage
+from anabranch.load.project import Project
+
+
+def dry_run(project: Project) -> list[dict[str, Any]]:
+    """One record per output; raises what a run would raise before it reads its first row."""
+    planned = plan_with_spark(project, open_spark(project), known_channels(project))
+    storage = Storage.of(project.storage)
+    found: list[dict[str, Any]] = []
+    for part in planned.plan.channels:
+        schemas = output_schemas(part, planned.frames)
+        program = make_program(part, planned.frames)
+        for dataset in part.outputs:
+            sink = declared_sink(dataset, storage)
+            found.append(
+                {
+                    "channel": part.channel.name,
+                    "output": dataset.name,
+                    "format": dataset.format,
+                    "columns": len(schemas[dataset.name].fields),
+                    "schema": schemas[dataset.name].simpleString(),
+                    "state": sink.examine(to_arrow_schema(schemas[dataset.name])),
+                    "sources": list(program.sources),
+                    "where": str(dataset.where),
+                }
+            )
+    return found

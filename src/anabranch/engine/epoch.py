@@ -1,0 +1,116 @@
+"""One channel at work: the body of its streaming query, which takes a micro-batch through the life of an epoch.
+
+1. read      Spark has fixed the offsets of the batch                read
+2. flows     computed by the same pass that stages them
+3. stage     every output's rows durable and invisible               staging, staged
+4. decide    see `commit`                                            deciding, decided
+5. apply                                                             applying, committed, applied
+6. publish                                                           publishing, published
+
+A batch that Spark hands in again is recognised in the ledger: a published one is skipped, a decided one is finished,
+one with damaged files is staged again for the sinks that still need it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from anabranch.connectors.contract import Sink, Staging
+from anabranch.core import crash
+from anabranch.core.epoch import EpochKey, Receipt, StagedFile, State
+from anabranch.core.events import EpochPublished, Listener
+from anabranch.engine.checkpoint import Checkpoint
+from anabranch.engine.commit import apply, decide, publish
+from anabranch.errors import Interrupted, StateError
+from anabranch.store.ledger import EpochRecord, Lease, Ledger
+
+#: Writes the rows of a batch for the outputs that are named; in a run this is `stage.stage` over a Spark frame.
+Stager = Callable[[Any, Mapping[str, Staging]], Mapping[str, list[StagedFile]]]
+
+
+@dataclass
+class ChannelRun:
+    """What the epochs of one channel share while a process runs it."""
+
+    ledger: Ledger
+    lease: Lease
+    generation: int
+    sinks: Mapping[str, Sink]
+    stage: Stager
+    checkpoint: Checkpoint
+    listener: Listener
+    failure: BaseException | None = None
+    epochs: int = 0
+    rows: int = 0
+    _busy: threading.Lock = field(default_factory=threading.Lock)
+    _stopping: threading.Event = field(default_factory=threading.Event)
+
+    def batch(self, frame: Any, number: int) -> None:
+        """What Spark calls for every micro-batch."""
+        with self._busy:
+            try:
+                if self._stopping.is_set():
+                    raise Interrupted("INTERRUPTED", "stopped before the epoch began")
+                self._epoch(frame, number)
+            except BaseException as error:
+                # Spark would wrap it into a text of its own; whoever waits for the query asks here first.
+                self.failure = error
+                raise
+
+    def stop(self) -> None:
+        """Let the epoch in hand finish; begin no other."""
+        self._stopping.set()
+        with self._busy:
+            pass
+
+    def _epoch(self, frame: Any, number: int) -> None:
+        key = EpochKey(self.lease.pipeline_id, self.lease.channel, self.generation, number)
+        record = self.ledger.epoch(key)
+        if record is None:
+            record = self._new(frame, key)
+        else:
+            self.ledger.renew(self.lease)  # whoever was taken over must not go on with a record that is no longer his
+            self.checkpoint.same_offsets(record)
+            if record.state is State.PUBLISHED:
+                return
+            if record.state is State.RESTAGE:
+                record = self._again(frame, record)
+        committed = apply(self.ledger, self.lease, record, self.sinks)  # 5
+        times = {**record.times, "apply": committed.seconds}
+        publish(self.ledger, self.lease, key, window=committed.window, times=times)  # 6
+        rows = {name: receipt.rows for name, receipt in record.receipts.items()}
+        self.epochs, self.rows = self.epochs + 1, self.rows + sum(rows.values())
+        self.listener(EpochPublished(key.channel, key.generation, number, rows, times, committed.window))
+
+    def _new(self, frame: Any, key: EpochKey) -> EpochRecord:
+        """Steps 1 to 4."""
+        started = time.monotonic()
+        offsets = self.checkpoint.offsets(key.epoch)  # 1
+        if offsets is None:
+            raise StateError(
+                "CHECKPOINT_MISSING",
+                f"Spark wrote no offsets for epoch {key.epoch} to {self.checkpoint.folder}",
+                hint="is another process using the same checkpoint? stop it and run again",
+            )
+        crash.point("read")
+        receipts = self._stage(frame, key, tuple(self.sinks))  # 2, 3
+        crash.point("staged")
+        times = {"stage": time.monotonic() - started}
+        return decide(self.ledger, self.lease, key, receipts, offsets=offsets, times=times)  # 4
+
+    def _again(self, frame: Any, record: EpochRecord) -> EpochRecord:
+        """Stage anew, from the same offsets, what was damaged before its sink took it."""
+        self.ledger.redecide(self.lease, record.key, self._stage(frame, record.key, record.restaging))
+        fresh = self.ledger.epoch(record.key)
+        assert fresh is not None, "the ledger lost an epoch it has just written"
+        return fresh
+
+    def _stage(self, frame: Any, key: EpochKey, names: tuple[str, ...]) -> list[Receipt]:
+        staged = self.stage(frame, {name: self.sinks[name].staging(key, self.lease.token) for name in names})
+        # The first epoch of a new generation takes the place of what the one before it left.
+        first = self.generation > 1 and self.ledger.last(key.pipeline, key.channel, key.generation) is None
+        return [self.sinks[name].receipt(key, files, replace=first) for name, files in staged.items()]

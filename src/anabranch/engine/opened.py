@@ -1,0 +1,90 @@
+"""A project with its storage and its ledger open: what every verb that touches data begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anabranch.connectors.registry import open_sink
+from anabranch.engine.storage import Storage, claim
+from anabranch.errors import StateError
+from anabranch.load.project import Project
+from anabranch.store.ledger import ChannelRecord, Ledger, OutputRecord, PipelineRecord
+
+if TYPE_CHECKING:
+    from anabranch.connectors.contract import Sink
+    from anabranch.core.declarations import Dataset
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What belongs together, checked."""
+
+    project: Project
+    storage: Storage
+    ledger: Ledger
+    pipeline: PipelineRecord
+
+    def channel(self, name: str) -> ChannelRecord | None:
+        """What the ledger knows of a channel."""
+        return next((c for c in self.ledger.channels(self.pipeline.pipeline_id) if c.channel == name), None)
+
+    def channel_of_output(self) -> Mapping[str, str]:
+        """To which channel each output belongs."""
+        return {o.name: c.channel for c in self.ledger.channels(self.pipeline.pipeline_id) for o in c.outputs}
+
+    def sinks(self, outputs: Iterable[OutputRecord]) -> dict[str, Sink]:
+        """Sinks as the ledger remembers them: enough to finish and to clean up, whatever the project says by now."""
+        return {
+            o.name: open_sink(o.format, o.name, self.storage.absolute(o.location), pipeline=self.pipeline.pipeline_id)
+            for o in outputs
+        }
+
+    def declared_sinks(self, datasets: Iterable[Dataset]) -> dict[str, Sink]:
+        """Sinks as the project declares them."""
+        return {d.name: declared_sink(d, self.storage, self.pipeline.pipeline_id) for d in datasets}
+
+
+def declared_sink(dataset: Dataset, storage: Storage, pipeline: str | None = None) -> Sink:
+    """The sink of a declared output."""
+    return open_sink(
+        dataset.format,
+        dataset.name,
+        storage.absolute(storage.location(dataset)),
+        pipeline=pipeline,
+        partition_by=dataset.partition_by,
+        properties=dataset.properties,
+        comment=dataset.comment,
+    )
+
+
+@contextmanager
+def open_project(project: Project, *, create: bool = False, moved: bool = False) -> Iterator[Opened]:
+    """Open storage and ledger; a first run may `create` them, `moved` accepts them at a new place.
+
+    A missing ledger is made only for a storage that never had one: anything else would start from nothing beside
+    tables that already hold those rows.
+    """
+    storage = Storage.of(project.storage)
+    fresh = not storage.identity.exists()
+    if fresh and not create:
+        raise StateError(
+            "NOTHING_RUN_YET",
+            f'"{project.name}" has not been run yet: {project.storage} holds nothing',
+            hint="anabranch run --once",
+        )
+    with Ledger.open(project.ledger, create=fresh, moved=moved) as ledger:
+        if moved:
+            ledger.accept_location()
+            ledger.move_storage(project.name, str(storage.root))
+        yield Opened(project, storage, ledger, claim(storage, ledger, project.name))
+
+
+def known_channels(project: Project) -> Mapping[str, str]:
+    """To which channel each output belongs, as far as the project was run before."""
+    if not Storage.of(project.storage).identity.exists():
+        return {}
+    with open_project(project) as opened:
+        return opened.channel_of_output()

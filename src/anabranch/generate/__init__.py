@@ -1,0 +1,1 @@
+"""Synthetic data, the same for the same seed."""

@@ -1,0 +1,125 @@
+"""Run a project's Python files under our registry: what they declare becomes a Pipeline.
+
+A boundary is drawn around the user's code: whatever goes wrong in it is reported with the place in the user's file, and
+the other files are still run, so that one load finds the faults of all of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from anabranch import pipelines
+from anabranch.core.declarations import Flow, Pipeline
+from anabranch.core.where import Where
+from anabranch.errors import ProjectError, ProjectErrors
+from anabranch.load.inputs import find_inputs
+from anabranch.load.late_binding import as_seen
+from anabranch.load.project import Project
+from anabranch.load.registry import DeclaredFlow, Registry, registering
+from anabranch.load.standin import NeedsSpark, StandIn
+from anabranch.load.standin_modules import standing_in
+from anabranch.load.surroundings import PACKAGE, Surroundings, surroundings
+from anabranch.load.user_errors import NOTE, needs_spark_note, problem_in
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What the files declare.
+
+    `notes` name what could not be looked at without Spark; `problems` what is wrong. `complete` is False if some file
+    did not run to its end: names that seem to be missing may then be declared in the part that did not run.
+    """
+
+    pipeline: Pipeline
+    notes: tuple[ProjectError, ...]
+    problems: tuple[ProjectError, ...] = ()
+    complete: bool = True
+
+
+def load_pipeline(project: Project, *, with_spark: bool) -> Loaded:
+    """Run the project's files; ProjectErrors names everything that is wrong with them.
+
+    With Spark, the files get the real pyspark and the active session as `spark`. Without, pyspark is not imported at
+    all (see `standin`). The working folder, `sys.path` and `sys.modules` are changed meanwhile, for the whole process.
+    """
+    loaded = examine_pipeline(project, with_spark=with_spark)
+    if loaded.problems:
+        raise ProjectErrors(loaded.problems)
+    return loaded
+
+
+def examine_pipeline(project: Project, *, with_spark: bool) -> Loaded:
+    """Like `load_pipeline`, but the problems are returned beside what could be loaded."""
+    registry = Registry()
+    with ExitStack() as stack:
+        spark = stack.enter_context(_spark(registry) if with_spark else _no_spark(project))
+        stack.enter_context(registering(registry))
+        injected = {} if spark is None else {"spark": spark}
+        around = stack.enter_context(surroundings(project.root, project.files, injected))
+        if with_spark:
+            stack.enter_context(_shipped_by_value())
+        stopped = [found for file in project.files if (found := _run(file, around, with_spark))]
+        flows = tuple(_finished(declared, around) for declared in registry.flows)
+    notes = tuple(found for found in stopped if found.code == NOTE)
+    problems = [*(found for found in stopped if found.code != NOTE), *registry.problems]
+    once = {(problem.code, problem.where, problem.message): problem for problem in problems}
+    pipeline = Pipeline(project.name, tuple(registry.datasets), flows, Where(str(project.spec_file)))
+    return Loaded(pipeline, notes, tuple(once.values()), complete=not stopped)
+
+
+def _run(file: Path, around: Surroundings, with_spark: bool) -> ProjectError | None:
+    """Run one file; what stopped it, if something did, is a note or a problem."""
+    try:
+        around.run(file)
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 the boundary around user code, which may also call sys.exit
+        note = None if with_spark else needs_spark_note(error, around, file)
+        return note or problem_in(error, around, file)
+    return None
+
+
+def _finished(declared: DeclaredFlow, around: Surroundings) -> Flow:
+    """The flow with its variables as they were when it was declared, and with its inputs."""
+    query = as_seen(declared.flow.query, declared.seen)
+    try:
+        inputs = find_inputs(query, around.is_ours)
+    except NeedsSpark:
+        return dataclasses.replace(declared.flow, query=query, inputs_known=False)
+    return dataclasses.replace(declared.flow, query=query, inputs=inputs.names, inputs_known=inputs.known)
+
+
+@contextmanager
+def _no_spark(project: Project) -> Iterator[StandIn]:
+    with standing_in(pipelines, project.configuration):
+        yield StandIn("spark")
+
+
+@contextmanager
+def _spark(registry: Registry) -> Iterator[Any]:
+    """The active session, if there is one, while declarations made through pyspark are captured."""
+    from pyspark.sql import SparkSession
+
+    from anabranch.load.spark_pipelines import capturing
+
+    with capturing(registry):
+        yield SparkSession.getActiveSession()
+
+
+@contextmanager
+def _shipped_by_value() -> Iterator[None]:
+    """Functions of library files go to Spark's workers by value: these cannot import the files."""
+    from pyspark import cloudpickle
+
+    package = sys.modules[PACKAGE]
+    cloudpickle.register_pickle_by_value(package)  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(package)  # type: ignore[no-untyped-call]

@@ -1,0 +1,129 @@
+"""Read a pipeline's tables at one consistent cut: every table at the same epoch, never torn, never going back.
+
+    from anabranch import read
+
+    cut = read.cut("path/to/project")
+    cut.epochs                                   # {"requests": 41}
+    cut.arrow("request_logs")                    # pyarrow.Table
+    cut.sql("SELECT count(*) FROM error_events") # DuckDB, every table by its name
+    cut.spark("request_logs", spark)             # DataFrame, pinned to the version of that epoch
+    read.cut("path/to/project", at=17)           # an older one, while it is retained
+
+No JVM is needed, but for `spark`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anabranch.core.epoch import CutRecord, CutTable
+from anabranch.errors import ProjectError, StateError, did_you_mean
+from anabranch.load.project import Project, read_project
+from anabranch.store.ledger import Ledger, PipelineRecord
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+    import pyarrow.dataset
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One published cut. Everything read through it belongs to the same epochs, however long it is kept."""
+
+    record: CutRecord
+
+    @property
+    def epochs(self) -> Mapping[str, int]:
+        """The published epoch of each channel."""
+        return self.record.epochs
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """The version of each table."""
+        return {name: table.version for name, table in self.record.tables.items()}
+
+    def dataset(self, table: str) -> pyarrow.dataset.Dataset:
+        """A table as an Arrow dataset, to be scanned with filters and columns."""
+        from anabranch.connectors.delta import arrow_dataset
+
+        pinned = self._table(table)
+        return arrow_dataset(pinned.location, int(pinned.version))
+
+    def arrow(self, table: str) -> pa.Table:
+        """A whole table in memory."""
+        return self.dataset(table).to_table()
+
+    def spark(self, table: str, session: SparkSession) -> DataFrame:
+        """A table as a Spark frame."""
+        pinned = self._table(table)
+        return session.read.format(pinned.format).option("versionAsOf", pinned.version).load(pinned.location)
+
+    def duckdb(self) -> duckdb.DuckDBPyConnection:
+        """A new DuckDB connection in which every table is there by its name."""
+        import duckdb
+
+        connection = duckdb.connect()
+        for name in self.record.tables:
+            connection.register(name, self.dataset(name))
+        return connection
+
+    def sql(self, query: str) -> pa.Table:
+        """The answer of DuckDB to a query over the tables."""
+        with self.duckdb() as connection:
+            return connection.sql(query).to_arrow_table()
+
+    def _table(self, name: str) -> CutTable:
+        if name not in self.record.tables:
+            known = self.record.tables
+            raise ProjectError(
+                "TABLE_UNKNOWN",
+                f'no table "{name}" in this cut',
+                hint=did_you_mean(name, known) or f"tables there: {', '.join(known) or 'none'}",
+            )
+        return self.record.tables[name]
+
+
+def cut(project: str | Path = ".", *, at: int | Mapping[str, int] | None = None) -> Cut:
+    """The last published cut of a project, or the one at an older epoch.
+
+    `at` is an epoch number, or one for each channel when the pipeline has several.
+    """
+    spec = read_project(Path(project))
+    with open_ledger(spec) as (ledger, pipeline):
+        channels = ledger.channels(pipeline.pipeline_id)
+        wanted = {c.channel: at for c in channels if c.outputs} if isinstance(at, int) else at
+        record = ledger.cut(pipeline.pipeline_id, at=wanted)
+    root = Path(spec.storage)
+    tables = {name: _absolute(table, root) for name, table in record.tables.items()}
+    return Cut(CutRecord(record.pipeline, record.epochs, tables))
+
+
+@contextmanager
+def open_ledger(project: Project) -> Iterator[tuple[Ledger, PipelineRecord]]:
+    """A project's ledger, for reading only, and what it knows of the pipeline."""
+    if not (Path(project.storage) / "_anabranch" / "identity.json").exists():
+        raise StateError(
+            "NOTHING_RUN_YET",
+            f'"{project.name}" has not been run yet: {project.storage} holds nothing',
+            hint="anabranch run --once",
+        )
+    with Ledger.open(project.ledger, create=False, readonly=True) as ledger:
+        pipeline = ledger.pipeline(project.name)
+        if pipeline is None:
+            raise StateError(
+                "LEDGER_FOREIGN",
+                f'the ledger knows no pipeline "{project.name}"',
+                hint="name the right ledger in the project file, or set the pipeline's name back",
+            )
+        yield ledger, pipeline
+
+
+def _absolute(table: CutTable, root: Path) -> CutTable:
+    location = table.location if "://" in table.location else str(root / table.location)
+    return CutTable(table.name, table.format, location, table.version, table.channel, table.epoch)
