@@ -12,6 +12,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -79,3 +80,13 @@ def postgres_url(postgres_server: str) -> Iterator[str]:
         connection.execute(f'CREATE SCHEMA "{schema}"')
         yield f"postgresql://postgres@/postgres?host={quote(postgres_server)}&options=-csearch_path%3D{schema}"
         connection.execute(f'DROP SCHEMA "{schema}" CASCADE')
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The one Spark session of a test process, opened as a run opens its own."""
+    from anabranch.engine.session import open_session
+
+    session = open_session(app_name="tests", log_folder=tmp_path_factory.mktemp("spark-log"), settings={})
+    yield session
+    session.stop()

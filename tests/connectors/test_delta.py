@@ -572,6 +572,32 @@ def test_vacuum_keeps_what_pinned_versions_need(location: str) -> None:
     assert ids(location) == [0, 1, 2, 3, 4]
 
 
+def test_vacuum_shortens_the_log_but_not_for_pinned_versions(location: str) -> None:
+    sink = sink_at(location)
+    receipts = []
+    for epoch in range(35):
+        receipts.append(stage(sink, key(epoch), rows(epoch)))
+        sink.apply(key(epoch), receipts[-1])
+    assert vacuum(location, [23], older_than_hours=1, dry_run=False) == []
+    age(location, hours=100)
+    removed = vacuum(location, [23], older_than_hours=1, dry_run=False)
+    assert removed == sorted([commit_path(v) for v in range(19)] + [f"_delta_log/{9:020}.checkpoint.parquet"])
+    for version in (19, 23, 29, 35):
+        assert ids(location, version) == list(range(version))
+    with pytest.raises(StateError):
+        arrow_dataset(location, 18)
+    fresh = DeltaSink("events", location, pipeline="p-1")
+    assert fresh.find(key(30)) == Applied("31", already=True)
+    assert fresh.apply(key(34), receipts[34]).already
+    assert put(sink, 35, rows(35)) == Applied("36")
+    assert fresh.leftovers(frozenset(), 9) == []
+    age(location, hours=100)
+    (Path(location) / "_delta_log" / f"{29:020}.checkpoint.parquet").write_bytes(b"torn")
+    with pytest.raises(SinkError) as raised:
+        vacuum(location, [36], older_than_hours=1, dry_run=False)
+    assert raised.value.code == "TABLE_UNREADABLE"
+
+
 def test_vacuum_spares_files_removed_a_moment_ago(location: str) -> None:
     sink = sink_at(location)
     for epoch in range(3):

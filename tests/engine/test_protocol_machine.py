@@ -43,7 +43,6 @@ OUTPUTS: dict[str, Callable[[int], bool]] = {
 IN_TRANSACTION = ("deciding", "publishing")
 
 
-
 class World:
     """What outlives processes, and the faults that were asked for."""
 

@@ -260,3 +260,19 @@ def test_the_same_with_the_real_pyspark(make_project: MakeProject) -> None:
     project = make_project({"pipelines/a.py": text, "helpers.py": HELPERS, "outside.py": OUTSIDE})
     [flow] = load_pipeline(project, with_spark=True).pipeline.flows
     assert (flow.inputs, flow.inputs_known) == (("a", "dims", "raw_x"), True)
+
+
+def test_calls_are_followed_into_the_project_only(make_project: MakeProject) -> None:
+    text = """
+    import sys
+    sys.path.insert(0, ".venv/lib/site-packages")
+    import installed_reader
+    from anabranch import pipelines as dp
+
+    @dp.table
+    def flow():
+        return installed_reader.read(spark).join(spark.table("a"))
+    """
+    installed = {".venv/lib/site-packages/installed_reader.py": "def read(spark):\n    return spark.table('b')\n"}
+    [flow] = load_pipeline(make_project({"pipelines/a.py": text, **installed}), with_spark=False).pipeline.flows
+    assert (flow.inputs, flow.inputs_known) == (("a",), True)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
 from anabranch.load.project import Project
-from anabranch.load.python_files import load_pipeline
 
 FILE = """
 import helper
@@ -25,11 +24,6 @@ def shout(x):
 MARK = "!"
 udf_of_name = F.udf(shout)
 
-@F.udf("string")
-def whisper(x):
-    from helper import lower
-    return lower(x)
-
 @dp.temporary_view
 def late():
     return spark.createDataFrame([("Ab",)], "x string").select(udf_of_name("x"))
@@ -40,25 +34,30 @@ early = spark.createDataFrame([("Ab",)], "x string").select(F.udf(lambda x: x + 
 def from_top():
     return early
 """
-HELPER = "def upper(x):\n    return x.upper()\n\ndef lower(x):\n    return x.lower()\n"
+HELPER = "def upper(x):\n    return x.upper()\n"
+PROGRAM = """
+import sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+from anabranch.load.project import read_project
+from anabranch.load.python_files import load_pipeline
 
-
-@pytest.fixture
-def spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    from pyspark.sql import SparkSession
-
-    monkeypatch.setitem(os.environ, "PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-    session = builder.config("spark.driver.memory", "512m").getOrCreate()
-    yield session
-    session.stop()
+SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+loaded = load_pipeline(read_project(Path(sys.argv[1])), with_spark=True)
+print({flow.name: [row[0] for row in flow.query().collect()] for flow in loaded.pipeline.flows})
+"""
 
 
 @pytest.mark.spark
-def test_files_get_the_session_and_their_functions_reach_the_workers(
-    make_project: Callable[..., Project], spark: Any
-) -> None:
-    loaded = load_pipeline(make_project({"pipelines/a.py": FILE, "helper.py": HELPER}), with_spark=True)
-    queries = {flow.name: flow.query for flow in loaded.pipeline.flows}
-    assert [row[0] for row in queries["late"]().collect()] == ["AB!"]
-    assert [row[0] for row in queries["from_top"]().collect()] == ["Ab!"]
+def test_files_get_the_session_and_their_functions_reach_the_workers(make_project: Callable[..., Project]) -> None:
+    # In a process of its own: a JVM started here, without jars, would serve all later tests of this process.
+    project = make_project({"pipeline.py": FILE, "helper.py": HELPER, "anabranch.yml": "name: x\n"})
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(project.root)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYSPARK_PYTHON": sys.executable},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "{'late': ['AB!'], 'from_top': ['Ab!']}"

@@ -130,7 +130,8 @@ class DeltaSink:
             return Applied(self.version())
         error: Exception | None = None
         for wait in (0.0, *_WAITS):
-            time.sleep(wait)
+            if wait:
+                time.sleep(wait)
             table = self._fresh(sent=error is not None)
             if (version := self._version_of(table, key)) is not None:
                 return Applied(version, already=True)
@@ -148,7 +149,7 @@ class DeltaSink:
             version = self._version_of(self._fresh(sent=True), key)
             if version is not None:
                 return Applied(version)
-            error = StateError("COMMIT_VANISHED", "the commit went through, the table does not have it")
+            error = RuntimeError("the commit was answered, but the table does not have it")
         raise self._refusal(key, error)
 
     def find(self, key: EpochKey) -> Applied | None:
@@ -242,6 +243,8 @@ class DeltaSink:
                 hint="check the properties' names and values and that the folder can be written",
             ) from error
         self._folder.sync_file(commit_path(0))
+        self._folder.sync([commit_path(0)])
+        self._folder.sync_itself()
 
     def _evolved(self, table: DeltaTable, receipt: Receipt) -> DeltaTable:
         """The table with every column the rows have. Adding them is a commit of its own, and harmless to repeat."""

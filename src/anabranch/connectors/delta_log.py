@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LOG = "_delta_log"
 _COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json")
+_NUMBERED = re.compile(rf"{LOG}/(\d{{20}})\.(.*)")
 _STAGED = re.compile(r"ab-(?P<owner>[0-9a-f]{8})-(?P<generation>\d+)-(?P<epoch>\d+)-(?P<token>\d+)-.*\.parquet")
 _CLOCKS_APART = 24 * 3600.0  # seconds by which clocks of writers and storage may differ
 
@@ -128,6 +129,17 @@ class Log:
                 break
             removed |= {unquote(action["path"]) for action in _actions(raw, "remove")}
         return removed
+
+
+def unneeded_log(folder: Folder, oldest: int, before: float) -> list[str]:
+    """Files of the log older than `before` that are not needed to load version `oldest` or any later one.
+
+    A version is loaded from the newest checkpoint not above it; the caller has loaded `oldest`, so that one is whole.
+    They are in the order in which to remove them: should that be interrupted, what is left still has no gap.
+    """
+    numbered = [(int(m[1]), m[2], f) for f in folder.files(LOG, deep=False) if (m := _NUMBERED.fullmatch(f.path))]
+    start = max((v for v, kind, _ in numbered if kind == "checkpoint.parquet" and v <= oldest), default=0)
+    return sorted(f.path for version, _, f in numbered if version < start and f.modified < before)
 
 
 def stats_text(stats: Mapping[str, Any], schema: Any) -> str:

@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from anabranch.connectors.delta_log import LOG, Log, live_files, staged_name
+from anabranch.connectors.delta_log import LOG, Log, live_files, staged_name, unneeded_log
 from anabranch.connectors.folder import Folder, Found
 from anabranch.errors import SinkError, StateError
 
@@ -80,18 +80,18 @@ def _check_readable(location: str, table: DeltaTable) -> None:
 
 
 def vacuum(location: str, keep_versions: Iterable[int], *, older_than_hours: float, dry_run: bool) -> list[str]:
-    """Remove data files that neither the newest version nor any of `keep_versions` needs; returns their paths.
+    """Remove files that neither the newest version nor any of `keep_versions` needs; returns their paths.
 
-    A file goes when it is older than the given age, and was not taken out of the table more recently than that either,
-    so that whoever began to read then can finish. Staged files that no commit has named are never touched.
+    A data file goes when it is older than the given age, and was not taken out of the table more recently than that
+    either, so that whoever began to read then can finish. Staged files that no commit has named are never touched. Of
+    the log goes what is as old and comes before the oldest of those versions: every file in it slows commits down.
     """
     folder = Folder(location)
-    newest = DeltaTable(location)
+    newest = _at(location, None)
     if "deletionVectors" in (newest.protocol().writer_features or ()):
         raise _unsupported(location, "the table has deletion vectors")
-    needed = live_files(newest)
-    for version in sorted(set(keep_versions)):
-        needed |= live_files(_at(location, version))
+    versions = {int(newest.version()), *keep_versions}
+    needed = {path for version in sorted(versions) for path in live_files(_at(location, version))}
     horizon = time.time() - older_than_hours * _HOUR
     log = Log.of(folder)
     if not log.reaches(horizon):
@@ -107,6 +107,7 @@ def vacuum(location: str, keep_versions: Iterable[int], *, older_than_hours: flo
     ]
     kept = log.removed_since(horizon) | _maybe_staged(log, [f for f in old if staged_name(f.path)])
     removed = sorted(found.path for found in old if found.path not in kept)
+    removed += unneeded_log(folder, min(versions), horizon)
     if not dry_run:
         for path in removed:
             folder.remove(path)
@@ -118,11 +119,18 @@ def _maybe_staged(log: Log, files: list[Found]) -> set[str]:
     return {f.path for f in files} - log.ever_named(files)
 
 
-def _at(location: str, version: int) -> DeltaTable:
+def _at(location: str, version: int | None) -> DeltaTable:
     try:
         return DeltaTable(location, version=version)
     except (DeltaError, OSError) as error:
-        raise _version_gone(location, version, str(error)) from error
+        if version is not None:
+            raise _version_gone(location, version, str(error)) from error
+        raise SinkError(
+            "TABLE_UNREADABLE",
+            f"{location} cannot be read: {error}",
+            hint="check that the storage is there and that the log's files are whole",
+            retryable=True,
+        ) from error
 
 
 def _version_gone(location: str, version: int, why: str) -> StateError:

@@ -119,7 +119,12 @@ class Folder:
         """Make one file and its entry durable."""
         if self.is_local:
             _fsync(self.full(path))
-            self.sync([path])
+            _fsync(os.path.dirname(self.full(path)))
+
+    def sync_itself(self) -> None:
+        """Make this folder's own entry durable."""
+        if self.is_local:
+            _fsync(os.path.dirname(self._root))
 
 
 def new_checksum() -> hashlib.blake2b:

@@ -1,11 +1,12 @@
-"""The few looks inside Spark that its Python API does not offer, through py4j, all in this file.
+"""The looks inside Spark that its Python API does not offer, through py4j: this file and `fuse` are all of them.
 
 Each call here has a test; an upgrade of Spark fails in `check_version` first and nowhere else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -18,6 +19,9 @@ SUPPORTED = ("4.1.",)
 #: Options that tell one source from another. Never credentials: what is found here is stored.
 _IDENTIFYING = ("path", "subscribe", "subscribepattern", "assign", "topic", "dbtable", "rowspersecond")
 
+#: A node of a plan, an expression or an attribute: an object of the JVM.
+Node = Any
+
 
 def check_version(spark: SparkSession) -> None:
     """Refuse a Spark whose internals nobody looked at."""
@@ -29,47 +33,147 @@ def check_version(spark: SparkSession) -> None:
         )
 
 
-def views_read(frame: DataFrame) -> set[str]:
-    """The temporary views that a frame's query went through, by name."""
-    return {
-        node.desc().identifier().table()
-        for node in _nodes(_analyzed(frame))
-        if node.getClass().getSimpleName() == "View" and node.isTempView()
-    }
+def kind(node: Node) -> str:
+    """The class of a node, without its package."""
+    name: str = node.getClass().getSimpleName()
+    return name
 
 
-def sources(frame: DataFrame) -> tuple[str, ...]:
-    """A line for each streaming source of a frame, in the order in which its checkpoint numbers them."""
-    found: list[Any] = []
-    for node in _nodes(_analyzed(frame)):
-        streaming = node.getClass().getSimpleName() in ("StreamingRelation", "StreamingRelationV2")
-        # One relation used twice is one source, as in Spark's own bookkeeping.
-        if streaming and not any(node.fastEquals(other) for other in found):
-            found.append(node)
-    return tuple(_describe(node) for node in found)
+def items(seq: Any) -> list[Any]:
+    """A Scala sequence as a list."""
+    return [seq.apply(i) for i in range(seq.size())]
 
 
-def _describe(relation: Any) -> str:
-    if relation.getClass().getSimpleName() == "StreamingRelation":
-        name, options = relation.dataSource().className(), _pairs(relation.dataSource().options())
-    else:
-        name, options = relation.sourceName(), dict(relation.extraOptions().asCaseSensitiveMap())
-    shown = {key.lower(): value for key, value in options.items() if key.lower() in _IDENTIFYING}
-    return " ".join([name, *(f"{key}={value}" for key, value in sorted(shown.items()))])
+def identity(attribute: Node) -> int:
+    """The number by which plans know an attribute or an alias, whatever it is called."""
+    number: int = attribute.exprId().id()
+    return number
 
 
-def _analyzed(frame: DataFrame) -> Any:
+def analyzed(frame: DataFrame) -> Node:
+    """The plan of a frame with every name resolved."""
     return frame._jdf.queryExecution().analyzed()  # noqa: SLF001
 
 
-def _nodes(plan: Any) -> Iterator[Any]:
+def nodes(plan: Node) -> Iterator[Node]:
     """Every node of a plan and of the queries inside its expressions, top down and left to right."""
     yield plan
     for inner in (plan.children(), plan.subqueries()):
-        for position in range(inner.size()):
-            yield from _nodes(inner.apply(position))
+        for node in items(inner):
+            yield from nodes(node)
 
 
-def _pairs(scala_map: Any) -> dict[str, str]:
-    pairs = scala_map.toSeq()
-    return {pairs.apply(i)._1(): pairs.apply(i)._2() for i in range(pairs.size())}  # noqa: SLF001
+def views_read(frame: DataFrame) -> set[str]:
+    """The temporary views that a frame's query went through, by name."""
+    return {n.desc().identifier().table() for n in nodes(analyzed(frame)) if kind(n) == "View" and n.isTempView()}
+
+
+def is_source(node: Node) -> bool:
+    """Whether a node is a streaming source."""
+    return kind(node) in ("StreamingRelation", "StreamingRelationV2")
+
+
+def sources(frame: DataFrame) -> tuple[str, ...]:
+    """A line for each place where a streaming source stands in a frame's plan.
+
+    Spark's checkpoint has one offset for each of these places, in this order: the same source read by two branches of
+    a union is one source in two places.
+    """
+    return tuple(describe(node) for node in nodes(analyzed(frame)) if is_source(node))
+
+
+def describe(relation: Node) -> str:
+    """A streaming source in one line that may be stored and shown."""
+    name, options = _name_and_options(relation)
+    shown = {key: value for key, value in options.items() if key in _IDENTIFYING}
+    return " ".join([name, *(f"{key}={value}" for key, value in sorted(shown.items()))])
+
+
+def same_source(relation: Node) -> tuple[Any, ...]:
+    """Equal for two relations that read the same thing in the same way. Holds options: not to be stored or shown."""
+    name, options = _name_and_options(relation)
+    columns = tuple((a.name(), a.dataType().catalogString()) for a in items(relation.output()))
+    return kind(relation), name, tuple(sorted(options.items())), columns
+
+
+def _name_and_options(relation: Node) -> tuple[str, dict[str, str]]:
+    if kind(relation) == "StreamingRelation":
+        pairs = items(relation.dataSource().options().toSeq())
+        options = {pair._1(): pair._2() for pair in pairs}  # noqa: SLF001
+        return relation.dataSource().className(), {k.lower(): v for k, v in options.items()}
+    options = dict(relation.extraOptions().asCaseSensitiveMap())
+    return relation.sourceName(), {k.lower(): v for k, v in options.items()}
+
+
+class Catalyst:
+    """Makes plans and expressions."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        check_version(spark)
+        self._spark = spark
+        self._jvm: Any = spark._jvm  # noqa: SLF001
+
+    @cached_property
+    def e(self) -> Any:
+        """The package of expressions: `catalyst.e.And(a, b)`."""
+        return self._jvm.org.apache.spark.sql.catalyst.expressions
+
+    @cached_property
+    def _plans(self) -> Any:
+        return self._jvm.org.apache.spark.sql.catalyst.plans.logical
+
+    @cached_property
+    def _types(self) -> Any:
+        return self._jvm.org.apache.spark.sql.types.DataTypes
+
+    @cached_property
+    def nothing(self) -> Any:
+        """Scala's None."""
+        return getattr(getattr(self._jvm.scala, "None$"), "MODULE$")
+
+    def seq(self, things: Iterable[Any]) -> Any:
+        """A Scala sequence."""
+        builder = self._jvm.scala.collection.immutable.Vector.newBuilder()
+        for thing in things:
+            builder.addOne(thing)
+        return builder.result()
+
+    def alias(self, expression: Node, name: str, like: Node | None = None) -> Node:
+        """An expression with a name; `like` gives it the identity of another alias or attribute."""
+        new = getattr(getattr(self.e, "NamedExpression$"), "MODULE$").newExprId
+        number = like.exprId() if like is not None else new()
+        return self.e.Alias(expression, name, number, self.seq([]), self.nothing, self.seq([]))
+
+    def integer(self, value: int) -> Node:
+        """A whole number."""
+        return self.e.Literal(value, self._types.IntegerType)
+
+    @cached_property
+    def false(self) -> Node:
+        """The truth value."""
+        return self.e.Literal(False, self._types.BooleanType)
+
+    def null(self, data_type: Any) -> Node:
+        """Nothing, of a type."""
+        return self.e.Literal(None, data_type)
+
+    def project(self, expressions: Iterable[Node], plan: Node) -> Node:
+        """A projection."""
+        return self._plans.Project(self.seq(expressions), plan)
+
+    def with_children(self, plan: Node, children: Iterable[Node]) -> Node:
+        """The node over other children."""
+        return plan.withNewChildren(self.seq(children))
+
+    def rewrite(self, plan: Node, replaced: Mapping[int, tuple[Node, Node]]) -> Node:
+        """The node, its children left alone, with attributes replaced: identity -> (old, new)."""
+        if not replaced:
+            return plan
+        pairs = [self._jvm.scala.Tuple2(old, new) for old, new in replaced.values()]
+        maps = getattr(getattr(self.e, "AttributeMap$"), "MODULE$")
+        return plan.rewriteAttrs(maps.apply(self.seq(pairs)))
+
+    def frame(self, plan: Node) -> DataFrame:
+        """A frame of a plan."""
+        session = self._spark._jsparkSession  # noqa: SLF001
+        return DataFrame(self._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan), self._spark)

@@ -18,6 +18,7 @@ from anabranch.engine.lease import Heartbeat, lease
 from anabranch.engine.opened import Opened
 from anabranch.engine.program import Program, make_program, output_schemas
 from anabranch.engine.recover import recover
+from anabranch.engine.session import LOCAL_CHECKPOINT
 from anabranch.engine.stage import stage
 from anabranch.errors import StateError
 from anabranch.store.ledger import ChannelRecord, EpochRecord, Lease, OutputRecord
@@ -90,6 +91,8 @@ def _channel_run(
 
 
 def _start(program: Program, work: ChannelRun, seconds: float, *, once: bool) -> StreamingQuery:
+    for key, value in LOCAL_CHECKPOINT.items():
+        program.frame.sparkSession.conf.set(key, value)
     writer = program.frame.writeStream.queryName(work.lease.channel)
     writer = writer.option("checkpointLocation", str(work.checkpoint.folder)).foreachBatch(work.batch)
     trigger = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{seconds} seconds")

@@ -8,6 +8,7 @@ Anything else means that one of the two was restored, copied or lost.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,17 @@ class Checkpoint:
             return None
         _version, _metadata, *lines = path.read_text().splitlines()
         return "\n".join(lines)
+
+    def settle(self, epoch: int) -> None:
+        """Make what Spark wrote for an epoch survive a power cut: a decided epoch must find its offsets again."""
+        paths = [self.folder / "offsets" / str(epoch), *self.folder.glob(f"sources/*/{epoch}")]
+        for path in [p for p in paths if p.exists()]:
+            for each in (path, path.parent):
+                descriptor = os.open(each, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
 
     def newest(self, log: str) -> int | None:
         """The newest batch of the log `offsets` or `commits`."""

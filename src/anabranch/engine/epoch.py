@@ -96,6 +96,7 @@ class ChannelRun:
                 f"Spark wrote no offsets for epoch {key.epoch} to {self.checkpoint.folder}",
                 hint="is another process using the same checkpoint? stop it and run again",
             )
+        self.checkpoint.settle(key.epoch)
         crash.point("read")
         receipts = self._stage(frame, key, tuple(self.sinks))  # 2, 3
         crash.point("staged")

@@ -34,6 +34,15 @@ class Resolved:
 def resolve_flows(spark: SparkSession, pipeline: Pipeline) -> Resolved:
     """Call each flow after those it reads; raises `ProjectErrors` with every flow that failed."""
     graph = build(pipeline)
+    try:
+        return _resolve(spark, graph)
+    finally:
+        # The frames are analysed by now. A view left behind would be found by a later run in the same process.
+        for name in graph.datasets:
+            spark.catalog.dropTempView(name)
+
+
+def _resolve(spark: SparkSession, graph: Graph) -> Resolved:
     frames: dict[str, DataFrame] = {}
     failed: list[AnabranchError] = []
     waiting = [f for name in graph.order for f in graph.feeding(name)]
@@ -57,7 +66,7 @@ def resolve_flows(spark: SparkSession, pipeline: Pipeline) -> Resolved:
     failed += _not_streaming(graph, frames)
     if failed:
         raise ProjectErrors(failed)
-    return Resolved(build(_with_true_inputs(pipeline, frames)), frames)
+    return Resolved(build(_with_true_inputs(graph.pipeline, frames)), frames)
 
 
 def _call(spark: SparkSession, flow: Flow) -> DataFrame:

@@ -26,8 +26,10 @@ class Heartbeat:
             try:
                 self._ledger.renew(self._lease)
             except AnabranchError as error:
-                self.error = error
-                return
+                # A ledger that cannot be reached for a moment has not given the lease to anybody.
+                if not error.retryable:
+                    self.error = error
+                    return
 
     def stop(self) -> None:
         """No more renewals."""

@@ -1,7 +1,8 @@
 """Put the flows of a channel into one wide frame, so that one streaming query feeds every output.
 
 A program is the seam between planning and staging: a frame, and for each output which of its columns to take and which
-boolean column says that a row is for it. Here every flow is a branch of a union.
+boolean column says that a row is for it. Row-wise flows over the same base are fused into one pass (`fuse`); the groups
+that remain are branches of a union, in the same query with the same offsets.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from anabranch.engine.catalyst import sources
+from anabranch.engine.catalyst import Catalyst, describe, is_source, nodes, sources
 from anabranch.engine.flows import union_of
+from anabranch.engine.fuse import Chain, Wide, chain, fuse, share_sources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,31 +37,39 @@ class OutputColumns:
 
 @dataclass(frozen=True)
 class Program:
-    """One streaming frame for a whole channel."""
+    """One streaming frame for a whole channel.
+
+    `sources` has a line for each scan of a source; `how` says for each flow whether it is fused, or why it is a branch.
+    """
 
     frame: DataFrame
     parts: tuple[OutputColumns, ...]
     sources: tuple[str, ...]
+    how: Mapping[str, str]
 
 
 def make_program(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> Program:
     """Join the flows that feed outputs.
 
-    Branches are ordered by what they read, then by name: Spark numbers the sources of a checkpoint by their place in
-    the plan, and moving a flow in the user's file must not renumber them.
+    Groups are ordered by what they read, then by name: Spark numbers the sources of a checkpoint by their place in the
+    plan, and moving a flow in the user's file must not renumber them.
     """
     outputs = {d.name for d in plan.outputs}
-    feeding = [s.flow for s in plan.flows if s.flow.target in outputs]
-    feeding.sort(key=lambda f: (sources(frames[f.name]), f.name))
+    feeding = {s.flow.name: s.flow.target for s in plan.flows if s.flow.target in outputs}
     schemas = output_schemas(plan, frames)
-    branches = [_aligned(frames[f.name], schemas[f.target]) for f in feeding]
-    names = [[f"b{i}_{j}" for j in range(len(b.columns))] for i, b in enumerate(branches)]
+    aligned = {flow: _aligned(frames[flow], schemas[target]) for flow, target in feeding.items()}
+    catalyst = Catalyst(next(iter(aligned.values())).sparkSession)
+    plans = share_sources(catalyst, aligned)
+    groups = _groups([chain(flow, plans[flow]) for flow in sorted(plans)])
+    wides = [fuse(catalyst, group) for group in groups]
+    frame, names = _union([w.frame for w in wides])
     parts = tuple(
-        OutputColumns(f.target, f"b{i}" if len(branches) > 1 else None, tuple(zip(names[i], b.columns, strict=True)))
-        for i, (f, b) in enumerate(zip(feeding, branches, strict=True))
+        _part(c.flow, feeding[c.flow], wide, renamed, aligned[c.flow].columns)
+        for group, wide, renamed in zip(groups, wides, names, strict=True)
+        for c in group
     )
-    frame = _union(branches, names)
-    return Program(frame, parts, sources(frame))
+    how = {c.flow: f"branch: {c.reason}" if c.reason else "fused" for group in groups for c in group}
+    return Program(frame, parts, sources(frame), how)
 
 
 def output_schemas(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> dict[str, StructType]:
@@ -78,18 +88,43 @@ def _aligned(frame: DataFrame, schema: StructType) -> DataFrame:
     )
 
 
-def _union(branches: Sequence[DataFrame], names: Sequence[Sequence[str]]) -> DataFrame:
-    if len(branches) == 1:
-        return branches[0].toDF(*names[0])
-    schemas = [b.schema for b in branches]
-    return reduce(DataFrame.unionAll, [_branch(b, i, schemas, names) for i, b in enumerate(branches)])
+def _groups(chains: Sequence[Chain]) -> list[list[Chain]]:
+    """Chains over the same base together, in an order that does not depend on the user's file."""
+    groups: list[list[Chain]] = []
+    for one in chains:
+        group = next((g for g in groups if g[0].base.fastEquals(one.base)), None)
+        if group is None:
+            groups.append([one])
+        else:
+            group.append(one)
+    return sorted(groups, key=lambda g: (_reads(g[0]), g[0].flow))
 
 
-def _branch(frame: DataFrame, own: int, schemas: Sequence[StructType], names: Sequence[Sequence[str]]) -> DataFrame:
-    """A branch with the columns of all branches, null where they are not its own, and one mask per branch."""
-    renamed = frame.toDF(*names[own])
-    columns = [F.lit(i == own).alias(f"b{i}") for i in range(len(schemas))]
+def _reads(one: Chain) -> list[str]:
+    return [describe(node) for node in nodes(one.base) if is_source(node)]
+
+
+def _part(flow: str, output: str, wide: Wide, renamed: Mapping[str, str], columns: Sequence[str]) -> OutputColumns:
+    mask = wide.masks[flow]
+    taken = tuple((renamed[name], column) for name, column in zip(wide.columns[flow], columns, strict=True))
+    # In a union a group's rows are told from those of others by a mask of the group.
+    return OutputColumns(output, renamed[mask] if mask else renamed.get(""), taken)
+
+
+def _union(frames: Sequence[DataFrame]) -> tuple[DataFrame, list[dict[str, str]]]:
+    """One frame with the columns of all, and for each the new names of its columns; "" is the mask of the group."""
+    if len(frames) == 1:
+        return frames[0], [{name: name for name in frames[0].columns}]
+    names = [{"": f"g{i}", **{name: f"g{i}_{name}" for name in f.columns}} for i, f in enumerate(frames)]
+    branches = [_branch(frame, i, [f.schema for f in frames], names) for i, frame in enumerate(frames)]
+    return reduce(DataFrame.unionAll, branches), names
+
+
+def _branch(frame: DataFrame, own: int, schemas: Sequence[StructType], names: Sequence[Mapping[str, str]]) -> DataFrame:
+    """A branch with the columns of all branches, null where they are not its own, and a mask for each."""
+    columns = [F.lit(i == own).alias(f"g{i}") for i in range(len(schemas))]
     for i, schema in enumerate(schemas):
-        for name, field in zip(names[i], schema.fields, strict=True):
-            columns.append(F.col(name) if i == own else F.lit(None).cast(field.dataType).alias(name))
-    return renamed.select(*columns)
+        for field in schema.fields:
+            value = F.col(field.name) if i == own else F.lit(None).cast(field.dataType)
+            columns.append(value.alias(names[i][field.name]))
+    return frame.select(*columns)

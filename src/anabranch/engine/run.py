@@ -23,6 +23,7 @@ from anabranch.engine.user_code import told
 from anabranch.errors import AnabranchError, Interrupted
 from anabranch.load.project import Project
 from anabranch.load.python_files import load_pipeline
+from anabranch.load.surroundings import surroundings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,7 +88,8 @@ def open_spark(project: Project) -> SparkSession:
 def plan_with_spark(project: Project, spark: SparkSession, known: Mapping[str, str]) -> Planned:
     """Load the project's files, call its flows, make the plan."""
     loaded = load_pipeline(project, with_spark=True)
-    resolved = resolve_flows(spark, loaded.pipeline)
+    with surroundings(project.root, project.files, {"spark": spark}):  # flows may import what stands beside them
+        resolved = resolve_flows(spark, loaded.pipeline)
     return Planned(make_plan(resolved.graph, known), resolved.frames)
 
 

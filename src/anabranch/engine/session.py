@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 _DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
-#: To be set on the session before a query whose checkpoint is in a local folder is started. The default way of writing
-#: a checkpoint forks a process for each file's permissions: 60 ms of every epoch. Both rename a finished file.
+#: To be set on the session before a query whose checkpoint is in a local folder is started: 30 to 100 ms less per epoch
+#: than the default way of writing it (measured, file source, 2 cores). Both write aside and rename; the default is left
+#: for other file systems, where a rename over an existing file may be refused.
 LOCAL_CHECKPOINT = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -81,7 +82,7 @@ def _all_settings(app_name: str, log_folder: Path, settings: Mapping[str, str], 
         f"-Danabranch.log={log}",
         # Used only if Hive is asked for, which would leave metastore_db and derby.log in the current folder.
         f"-Dderby.system.home={log.parent}",
-        # Deep plans overflow the default stack of the thread that plans a streaming query.
+        # A StackOverflowError was seen in the thread of a streaming query with the default stack.
         "-Xss4m",
     ]
     ours = {
@@ -90,7 +91,7 @@ def _all_settings(app_name: str, log_folder: Path, settings: Mapping[str, str], 
         "spark.sql.catalog.spark_catalog": _DELTA_CATALOG,
         # delta-rs takes the name UTC, not Etc/UTC; and no result may depend on where the machine stands.
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": (log.parent / "warehouse").as_uri(),
+        "spark.sql.warehouse.dir": str(log.parent / "warehouse"),
         # Nobody was asked whether to open a port.
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -61,7 +61,7 @@ def vacuum(opened: Opened, *, dry_run: bool) -> list[Vacuumed]:
                 ledger.prune(pipeline, channel.channel, published_before=horizon)
             needed = ledger.retained(pipeline)
             for output in channel.outputs:
-                versions = {int(t.version) for t in needed if t.name == output.name}
+                versions = {int(t.version) for t in needed if t.location == output.location}
                 location = opened.storage.absolute(output.location)
                 hours = opened.project.retention_seconds / _HOUR
                 files = delta.vacuum(location, versions, older_than_hours=hours, dry_run=dry_run)

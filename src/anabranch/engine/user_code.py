@@ -51,7 +51,7 @@ def told(error: Exception, what: str, where: Where | None) -> UserCodeError:
 
 def spark_message(error: BaseException) -> str:
     """The cause in Spark's own words: the first paragraph, without the plan and the JVM's trace."""
-    text = error.getMessage() if isinstance(error, PySparkException) else str(error)
+    text = (error.getMessage() if isinstance(error, PySparkException) else "") or str(error)
     python = re.findall(r"^(\w+(?:\.\w+)*(?:Error|Exception)[^\n]*)$", text, flags=re.MULTILINE)
     if "PythonException" in type(error).__name__ and python:
         return str(python[-1])

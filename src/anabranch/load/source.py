@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, MethodType
@@ -14,7 +15,7 @@ from anabranch.core.where import Where
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
-_OURS = str(Path(__file__).parent.parent)
+_OURS = str(Path(__file__).parent.parent) + os.sep
 
 
 def calling_place() -> Where:

@@ -56,9 +56,8 @@ class Surroundings:
     def is_ours(self, filename: str) -> bool:
         """Whether a file belongs to the project, and not to what is installed, even if that is in the same folder."""
         path = Path(filename)
-        if any(part in _INSTALLED for part in path.parts) or path.is_relative_to(sys.prefix):
-            return False
-        return any(path.is_relative_to(folder) for folder in self.folders)
+        inside = [path.relative_to(folder).parts for folder in self.folders if path.is_relative_to(folder)]
+        return bool(inside) and not any(part in _INSTALLED for parts in inside for part in parts)
 
     @property
     def folders(self) -> list[Path]:

@@ -214,17 +214,17 @@ def _mark(path: Path, node: yaml.Node | None) -> Where:
 def _repeated_keys(root: yaml.Node | None) -> Iterator[tuple[yaml.Node, yaml.Node]]:
     """Keys written twice in one mapping, each with its first place; YAML would let the last one win in silence."""
     seen: set[int] = set()
-    todo = [root] if root is not None else []
-    while todo:
-        node = todo.pop()
+    waiting = [root] if root is not None else []
+    while waiting:
+        node = waiting.pop()
         if id(node) in seen:  # an alias, possibly of something around it
             continue
         seen.add(id(node))
         if isinstance(node, yaml.SequenceNode):
-            todo.extend(node.value)
+            waiting.extend(node.value)
         first: dict[str, yaml.Node] = {}
         for key, value in _pairs(node):
-            todo.append(value)
+            waiting.append(value)
             if isinstance(key, yaml.ScalarNode) and key.value != "<<" and first.setdefault(key.value, key) is not key:
                 yield key, first[key.value]
 

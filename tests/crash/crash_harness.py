@@ -1,0 +1,385 @@
+"""Start the product in child processes, kill them, and look at what they leave behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import driver
+import pyarrow as pa
+from crash_model import TABLES, Model, Rows, compare, land, names_of
+from crash_project import CHANNEL, FLOWS, make_project
+
+from anabranch import read
+from anabranch.connectors.delta import arrow_dataset
+from anabranch.errors import StateError
+from anabranch.store.ledger import EpochRecord, Ledger
+
+#: A server that has imported everything once and forks: a child starts in milliseconds, and is a process like any other.
+_forking = multiprocessing.get_context("forkserver")
+_forking.set_forkserver_preload(
+    ["anabranch.cli.main", "anabranch.engine.run", "anabranch.connectors.delta", "anabranch.load.python_files"]
+)
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads would be there before the fork
+
+PATIENCE = 120.0  # seconds after which a child that should have ended is taken to hang
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a child ended: its exit code (minus the signal that killed it) and what it said."""
+
+    code: int
+    text: str
+
+    @property
+    def killed(self) -> bool:
+        return self.code == -signal.SIGKILL
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """The events of the run, and its error, as `--json` printed them."""
+        found, at = [], 0
+        while (at := self.text.find("{", at)) >= 0:
+            try:
+                record, at = json.JSONDecoder().raw_decode(self.text, at)
+                found.append(record)
+            except json.JSONDecodeError:  # a line that is no record, or was cut off by the kill
+                at = max(at + 1, self.text.find("\n", at))
+        return found
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        return [r for r in self.records if r.get("event") == kind]
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The error the run ended with; empty when there is none."""
+        found: dict[str, Any] = next((r["error"] for r in self.records if "error" in r), {})
+        return found
+
+    def refused(self, code: str) -> None:
+        """Assert that the run ended with this error, and with a way out."""
+        assert self.error.get("code") == code, self
+        assert self.code == self.error["exit_code"] != 0, self
+        assert self.error["hint"], self
+
+
+@dataclass
+class Child:
+    """A running child process."""
+
+    pid: int
+    out: Path
+    _join: Callable[[float], int | None]
+
+    def wait(self, patience: float = PATIENCE) -> Ended:
+        code = self._join(patience)
+        if code is None:
+            self.signal(signal.SIGKILL)
+            raise AssertionError(f"the child hangs; it said:\n{self.out.read_text()}")
+        return Ended(code, self.out.read_text(errors="replace"))
+
+    def kill(self) -> Ended:
+        self.signal(signal.SIGKILL)
+        return self.wait()
+
+    def signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def ended(self) -> bool:
+        return self._join(0) is not None
+
+    def until_stopped(self) -> None:
+        """Wait until the child is stopped by SIGSTOP."""
+        stat = Path(f"/proc/{self.pid}/stat")
+        self.until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
+
+    def until(self, true: Callable[[], bool], patience: float = PATIENCE) -> None:
+        """Wait until a condition holds; the child must not end before that."""
+        wait_until(true, patience, lambda: None if not self.ended() else self.out.read_text())
+
+
+def wait_until(
+    true: Callable[[], bool], patience: float = PATIENCE, failed: Callable[[], str | None] = lambda: None
+) -> None:
+    """Wait until a condition holds that nobody signals, such as the contents of a file."""
+    deadline = time.monotonic() + patience
+    while not true():
+        reason = failed()
+        assert reason is None, reason
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.005)
+
+
+@dataclass
+class Lake:
+    """A project, its input so far and its storage; every look at it is compared with the model."""
+
+    folder: Path
+    flows: str = FLOWS
+    lease: float = 30.0
+    configuration: str = ""
+    children: list[Child] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        make_project(self.folder, lease=self.lease, flows=self.flows, configuration=self.configuration)
+        self.model = Model(self.folder / "landing")
+        self.eye = Eye(self)
+
+    # Its parts
+
+    @property
+    def storage(self) -> Path:
+        return self.folder / "lake"
+
+    @property
+    def ledger_file(self) -> Path:
+        return self.storage / "_anabranch" / "ledger.db"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.storage / "_anabranch" / "checkpoints" / CHANNEL / "1"
+
+    def table(self, name: str) -> Path:
+        return self.storage / "tables" / name
+
+    @property
+    def inputs(self) -> int:
+        """How many input files there are."""
+        return len(self.model.files())
+
+    def land(self, files: int = 1, *, events: int = 12) -> None:
+        """More input: each file is an epoch."""
+        for _ in range(files):
+            land(self.folder / "landing", self.inputs, events)
+
+    @contextlib.contextmanager
+    def ledger(self) -> Iterator[tuple[Ledger, str]]:
+        """The ledger, for reading only, and the pipeline's id in it."""
+        with Ledger.open(str(self.ledger_file), create=False, readonly=True) as ledger:
+            pipeline = ledger.pipeline("crash")
+            assert pipeline is not None
+            yield ledger, pipeline.pipeline_id
+
+    def epochs(self) -> dict[int, EpochRecord]:
+        """What the ledger knows of each epoch."""
+        with self.ledger() as (ledger, pipeline):
+            return {r.key.epoch: r for r in ledger.epochs(pipeline, limit=10_000)}
+
+    def published(self) -> int:
+        """The newest epoch readers can see, -1 before the first; none of its rows are read."""
+        if not (self.storage / "_anabranch" / "identity.json").exists():
+            return -1
+        return read.cut(self.folder).epochs.get(CHANNEL, -1)
+
+    # Running it
+
+    def start(self, *verb: str, crash: str = "", file_bytes: int | None = None) -> Child:
+        """Start the command, with Spark played by Python, and a crash asked for.
+
+        `file_bytes` is a limit the kernel sets to every file; what the command says comes through a pipe then.
+        """
+        out = self._out()
+        arguments = [*(verb or ("run", "--once")), "--json", "--project", str(self.folder)]
+        pipe = out.with_suffix(".pipe") if file_bytes else out
+        process = _forking.Process(
+            target=driver.child, args=(arguments, {"ANABRANCH_CRASH": crash}, str(pipe), file_bytes)
+        )
+        drain = threading.Thread(target=lambda: out.write_bytes(pipe.read_bytes()))
+        if file_bytes:
+            os.mkfifo(pipe)
+            drain.start()
+        process.start()
+        assert process.pid is not None
+
+        def join(seconds: float) -> int | None:
+            process.join(seconds)
+            if file_bytes and process.exitcode is not None:
+                drain.join()
+            return process.exitcode
+
+        return self._keep(Child(process.pid, out, join))
+
+    def start_spark(self, *verb: str, crash: str = "", program: str = "-m anabranch.cli.main") -> Child:
+        """Start the command itself, with Spark."""
+        out = self._out()
+        arguments = [*(verb or ("run", "--once")), "--json", "--project", str(self.folder)]
+        with out.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, *program.split(), *arguments],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "ANABRANCH_CRASH": crash},
+                cwd=self.folder,
+            )
+
+        def join(seconds: float) -> int | None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(seconds)
+            return process.returncode
+
+        return self._keep(Child(process.pid, out, join))
+
+    def run(self, *verb: str, crash: str = "", file_bytes: int | None = None) -> Ended:
+        """Run the command to its end, and look at the cut."""
+        ended = self.start(*verb, crash=crash, file_bytes=file_bytes).wait()
+        self.eye.look()
+        return ended
+
+    def run_spark(self, *verb: str, crash: str = "") -> Ended:
+        """The same with Spark."""
+        ended = self.start_spark(*verb, crash=crash).wait()
+        self.eye.look()
+        return ended
+
+    def die(self, crash: str) -> Ended:
+        """Run it into a crash that must kill it."""
+        ended = self.run(crash=crash)
+        assert ended.killed, f"{crash} was not passed: {ended}"
+        return ended
+
+    def finish(self) -> Ended:
+        """Run it undisturbed to the end of its input: then nothing may be missing, double or left over."""
+        ended = self.run()
+        assert ended.code == 0, ended
+        self.check_finished()
+        return ended
+
+    def _out(self) -> Path:
+        return self.folder / f"out-{len(self.children):03}.txt"
+
+    def _keep(self, child: Child) -> Child:
+        self.children.append(child)
+        return child
+
+    def end(self) -> None:
+        """End every child that is still there."""
+        for child in self.children:
+            if not child.ended():
+                child.kill()
+
+    # Looking at it
+
+    def rows(self, table: str) -> Rows:
+        """What a table holds now, for a plain reader."""
+        return delta_rows(self.table(table), None)
+
+    def check_finished(self) -> None:
+        """Every table holds exactly its rows, for plain readers and for readers of the cut; no file is left over."""
+        assert self.eye.look() == self.inputs - 1
+        for table in TABLES:
+            found = compare(self.rows(table), self.model.expected(table))
+            assert not found.wrong, f"{table}: {found}"
+        assert self.leftovers() == []
+
+    def leftovers(self) -> list[str]:
+        """Data files that no commit of their table ever named."""
+        left: list[str] = []
+        for table in TABLES:
+            root = self.table(table)
+            named: set[str] = set()
+            for commit in (root / "_delta_log").glob("*.json"):
+                actions = [json.loads(line) for line in commit.read_text().splitlines()]
+                named |= {action["add"]["path"] for action in actions if "add" in action}
+            files = {str(p.relative_to(root)) for p in root.rglob("*.parquet") if "_delta_log" not in p.parts}
+            left += sorted(f"{table}/{path}" for path in files - named)
+        return left
+
+    def copy(self, what: Path, to: str) -> Path:
+        """A copy of a file or folder, beside the project."""
+        target = self.folder / to
+        if what.is_dir():
+            shutil.copytree(what, target)
+        else:
+            shutil.copy2(what, target)
+        return target
+
+    def snapshot(self) -> Mapping[str, bytes]:
+        """Every file of the storage that a refused start must leave as it is."""
+        return {
+            str(path.relative_to(self.storage)): path.read_bytes()
+            for path in sorted(self.storage.rglob("*"))
+            if path.is_file() and "logs" not in path.parts and not path.name.endswith("-shm")
+        }
+
+
+def delta_rows(table: Path, version: int | None) -> Rows:
+    """The rows of a Delta table, now or at a version."""
+    if version is None:
+        commits = [int(p.stem) for p in (table / "_delta_log").glob("*.json") if p.stem.isdigit()]
+        if not commits:
+            return Rows()
+        version = max(commits)
+    return names_of(arrow_dataset(str(table), version).to_table().to_pylist())
+
+
+@dataclass
+class Eye:
+    """A reader of the cut: it must never find it torn, wrong, or older than before."""
+
+    lake: Lake
+    seen: int = -1
+    looks: int = 0
+
+    def look(self) -> int:
+        """Read every table at the cut; the epoch that was found."""
+        try:
+            cut = read.cut(self.lake.folder)
+        except StateError as error:
+            if error.code != "NOTHING_RUN_YET":
+                raise
+            assert self.seen == -1, "what was published is gone"
+            return -1
+        epoch = cut.epochs.get(CHANNEL, -1)
+        assert epoch >= self.seen, f"the cut went back from epoch {self.seen} to {epoch}"
+        self.seen = epoch
+        self.looks += 1
+        if epoch >= 0:
+            for table in TABLES:
+                found = compare(names_of(_pylist(cut.arrow(table))), self.lake.model.expected(table, epoch + 1))
+                assert not found.wrong, f"torn at epoch {epoch}: {table} {found}"
+        return epoch
+
+
+def _pylist(table: pa.Table) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
+
+
+@contextlib.contextmanager
+def reading(lake: Lake) -> Iterator[Eye]:
+    """A reader that looks at the cut again and again, from a thread, while the block runs."""
+    eye, done = Eye(lake), threading.Event()
+    failure: list[BaseException] = []
+
+    def loop() -> None:
+        try:
+            while not done.is_set():
+                eye.look()
+        except BaseException as error:  # noqa: BLE001 - raised again by whoever started the reader
+            failure.append(error)
+
+    thread = threading.Thread(target=loop, name="reader", daemon=True)
+    thread.start()
+    try:
+        yield eye
+    finally:
+        done.set()
+        thread.join()
+    if failure:
+        raise failure[0]
+    assert eye.looks > 0, "the reader saw nothing"

@@ -1,0 +1,162 @@
+"""Steps that fail without killing the process: no space, I/O errors, commits refused, answers lost.
+
+The epoch is given up or kept, whole, and the next start goes on from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from crash_harness import Ended, Lake
+from crash_model import TABLES, compare
+
+from anabranch.core.crash import POINTS
+from anabranch.errors import StateError
+
+pytestmark = pytest.mark.crash
+
+BEFORE = {"recovering": "decided", "discarding": "staged"}
+
+
+@pytest.mark.parametrize("action", ["raise", "enospc", "eio"])
+def test_every_step_fails_once(action: str, lake: Lake) -> None:
+    lake.land()
+    lake.finish()
+    for point in POINTS:
+        lake.land(2)
+        if point in BEFORE:
+            lake.die(BEFORE[point])
+        before = lake.eye.seen
+        ended = lake.run(crash=f"{point}:{action}")
+        assert ended.code == 1, f"{point}: {ended}"
+        assert ended.error["hint"], f"{point}: {ended}"
+        # Only a failure after publishing leaves a new cut behind.
+        assert lake.eye.seen == before + (point == "published"), point
+        lake.finish()
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_an_answer_that_was_lost_is_looked_up(table: str, lake: Lake) -> None:
+    """The commit is done, its answer never comes: the epoch is found in the table and not sent again."""
+    lake.land(2)
+    ended = lake.run(crash=f"committed({table}):raise")
+    assert ended.code == 1, ended
+    assert lake.eye.seen == -1
+    assert not compare(lake.rows(table), lake.model.expected(table, 1)).wrong
+    lake.finish()
+    assert lake.epochs()[0].applied[table].already
+    assert [other for other in TABLES if lake.epochs()[0].applied[other].already] == [table]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_one_output_fails_and_the_others_wait_for_it(table: str, lake: Lake) -> None:
+    lake.land(2)
+    assert lake.run(crash=f"applying({table}):raise").code == 1
+    assert lake.eye.seen == -1
+    for other in TABLES:
+        assert not compare(lake.rows(other), lake.model.expected(other, 0 if other == table else 1)).wrong
+    ended = lake.finish()
+    assert [(e["epoch"], e["sinks"]) for e in ended.events("epoch_recovered")] == [(0, [table])]
+
+
+def test_a_commit_that_cannot_be_written(lake: Lake) -> None:
+    """Something sits where the table's next commit would go."""
+    lake.land()
+    lake.finish()
+    lake.land()
+    obstacle = lake.table("errors") / "_delta_log" / f"{2:020}.json"
+    obstacle.mkdir()
+    (obstacle / "in the way").touch()
+    ended = lake.run()
+    assert ended.error["code"] in ("COMMIT_REFUSED", "COMMIT_UNKNOWN", "TABLE_UNREADABLE"), ended
+    assert ended.code == ended.error["exit_code"]
+    assert ended.error["hint"]
+    assert lake.eye.seen == 0
+    (obstacle / "in the way").unlink()
+    obstacle.rmdir()
+    assert lake.finish().events("epoch_recovered")
+
+
+def test_a_table_that_asks_for_a_newer_writer(lake: Lake) -> None:
+    """Somebody upgraded one table beyond what this version writes: the epoch waits, decided, until that is undone."""
+    lake.land()
+    lake.finish()
+    lake.land()
+    child = lake.start(crash="decided:stop")
+    child.until_stopped()
+    upgrade = lake.table("slow") / "_delta_log" / f"{2:020}.json"
+    upgrade.write_text(json.dumps({"protocol": {"minReaderVersion": 1, "minWriterVersion": 99}}) + "\n")
+    child.signal(18)
+    ended = child.wait()
+    assert ended.code == 1, ended
+    assert ended.error["code"] in ("COMMIT_REFUSED", "TABLE_UNREADABLE", "TABLE_FEATURE_UNSUPPORTED"), ended
+    assert ended.error["hint"]
+    assert lake.eye.look() == 0
+    assert lake.run().code == 1
+    upgrade.unlink()
+    assert lake.finish().events("epoch_recovered")
+
+
+@pytest.mark.parametrize("file_bytes", [300, 900, 2_000, 40_000, 90_000])
+def test_no_file_may_grow_beyond(file_bytes: int, lake: Lake) -> None:
+    """A quota that really is one: the kernel refuses to make any file larger than this."""
+    lake.land(3)
+    lake.finish()
+    lake.land(3, events=400)
+    ended = lake.run(file_bytes=file_bytes)
+    assert ended.code == 1, ended
+    assert ended.error["hint"], ended
+    lake.finish()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of a few megabytes."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small file system")
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", folder], capture_output=True, text=True)
+    if mounted.returncode != 0:
+        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_the_disk_is_full(small_disk: Path) -> None:
+    """Space runs out at one write after another, a little later each time, until there is enough."""
+    lake = Lake(small_disk / "project")
+    try:
+        lake.land()
+        lake.finish()
+        failed = 0
+        ballast = small_disk / "ballast"
+        for free in range(0, 400_000, 12_288):
+            lake.land(2, events=40)
+            ended = _run_with_free(lake, ballast, free)
+            assert ended.code in (0, 1), ended
+            failed += ended.code
+            lake.finish()
+        assert failed >= 3
+        assert failed < len(range(0, 400_000, 12_288)), "it never had enough space"
+    finally:
+        lake.end()
+
+
+def _run_with_free(lake: Lake, ballast: Path, free: int) -> Ended:
+    out = lake._out()
+    out.symlink_to(lake.folder.parents[1] / out.name)  # what the child says must not be what fills the disk
+    room = os.statvfs(lake.folder)
+    ballast.write_bytes(b"\0" * max(0, room.f_bavail * room.f_bsize - free))
+    ended = lake.start().wait()
+    with contextlib.suppress(StateError):  # SQLite may need space for reading, too
+        lake.eye.look()
+    ballast.unlink()
+    lake.eye.look()
+    return ended
