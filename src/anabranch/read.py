@@ -14,6 +14,7 @@ No JVM is needed, but for `spark`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -92,9 +93,10 @@ class Cut:
 def cut(project: str | Path = ".", *, at: int | Mapping[str, int] | None = None) -> Cut:
     """The last published cut of a project, or the one at an older epoch.
 
-    `at` is an epoch number, or one for each channel when the pipeline has several.
+    `project` is a project's folder or file, or a storage folder whose ledger is in it. `at` is an epoch number, or one
+    for each channel when the pipeline has several.
     """
-    spec = read_project(Path(project))
+    spec = _found(Path(project))
     with open_ledger(spec) as (ledger, pipeline):
         channels = ledger.channels(pipeline.pipeline_id)
         wanted = {c.channel: at for c in channels if c.outputs} if isinstance(at, int) else at
@@ -104,10 +106,20 @@ def cut(project: str | Path = ".", *, at: int | Mapping[str, int] | None = None)
     return Cut(CutRecord(record.pipeline, record.epochs, tables))
 
 
+def _found(path: Path) -> Project:
+    identity = path / "_anabranch" / "identity.json"
+    if not identity.exists():
+        return read_project(path)
+    from anabranch.streams import project_of
+
+    return project_of(json.loads(identity.read_text())["name"], path, 0.0)
+
+
 @contextmanager
 def open_ledger(project: Project) -> Iterator[tuple[Ledger, PipelineRecord]]:
     """A project's ledger, for reading only, and what it knows of the pipeline."""
-    if not (Path(project.storage) / "_anabranch" / "identity.json").exists():
+    identity = Path(project.storage) / "_anabranch" / "identity.json"
+    if not identity.exists():
         raise StateError(
             "NOTHING_RUN_YET",
             f'"{project.name}" has not been run yet: {project.storage} holds nothing',
@@ -115,10 +127,11 @@ def open_ledger(project: Project) -> Iterator[tuple[Ledger, PipelineRecord]]:
         )
     with Ledger.open(project.ledger, create=False, readonly=True) as ledger:
         pipeline = ledger.pipeline(project.name)
-        if pipeline is None:
+        known = json.loads(identity.read_text())
+        if pipeline is None or (known["pipeline"], known["ledger"]) != (pipeline.pipeline_id, ledger.ledger_id):
             raise StateError(
                 "LEDGER_FOREIGN",
-                f'the ledger knows no pipeline "{project.name}"',
+                f'the ledger does not know the pipeline "{project.name}" of {project.storage}',
                 hint="name the right ledger in the project file, or set the pipeline's name back",
             )
         yield ledger, pipeline

@@ -11,6 +11,7 @@ from anabranch.cli.progress import progress
 from anabranch.core import events
 
 EVENTS = {
+    events.Notice("starting Spark ..."): "starting Spark ...",
     events.RunStarted("shop", ("requests",)): "shop  running 1 channel: requests",
     events.RunFinished("shop", 3, 9000, 4.5): "shop  done  3 epochs  9,000 rows  4.50 s",
     events.EpochRecovered("requests", 2, ("a", "b")): "requests  epoch 2  recovered  finished in a, b",

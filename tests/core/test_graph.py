@@ -155,6 +155,12 @@ def test_a_view_nobody_reads_is_a_warning_only() -> None:
     assert codes(warnings(lone)) == ["PROJECT_ORPHAN"]
 
 
+def test_a_setting_without_effect_is_a_warning() -> None:
+    clustered = Dataset("t", Kind.STREAMING_TABLE, Where("p.py", 1), cluster_by=("day",))
+    flow = Flow("t", "t", lambda: None, Where("p.py", 1))
+    assert codes(warnings(Pipeline("p", (clustered,), (flow,), Where("anabranch.yml")))) == ["SETTING_IGNORED"]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("orders", "orders"), ("db.orders", "orders"), ("`cat`.`db`.`orders`", "orders"), ("orders.x", None)],

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -104,8 +105,13 @@ class Child:
 
     def until_stopped(self) -> None:
         """Wait until the child is stopped by SIGSTOP."""
-        stat = Path(f"/proc/{self.pid}/stat")
-        self.until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
+        self.until(self.stopped)
+
+    def stopped(self) -> bool:
+        try:
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        except FileNotFoundError:
+            return False
 
     def until(self, true: Callable[[], bool], patience: float = PATIENCE) -> None:
         """Wait until a condition holds; the child must not end before that."""
@@ -245,6 +251,30 @@ class Lake:
         ended = self.start_spark(*verb, crash=crash).wait()
         self.eye.look()
         return ended
+
+    def paused(self, point: str) -> Child:
+        """Start it and pause it, as a whole, at a point of an epoch that is landed for it; nothing is locked then.
+
+        Other threads go on until the pause comes. Should one have been inside a ledger transaction, everybody would
+        wait for it: that one is let go, and the next epoch tried.
+        """
+        while True:
+            self.land(2)
+            child = self.start(crash=f"{point}:stop")
+            child.until_stopped()
+            if self._ledger_is_free():
+                return child
+            child.signal(signal.SIGCONT)
+            assert child.wait().code == 0
+
+    def _ledger_is_free(self) -> bool:
+        with contextlib.closing(sqlite3.connect(self.ledger_file, timeout=0, isolation_level=None)) as ledger:
+            try:
+                ledger.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return False
+            ledger.execute("ROLLBACK")
+            return True
 
     def die(self, crash: str) -> Ended:
         """Run it into a crash that must kill it."""

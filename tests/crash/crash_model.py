@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ class Model:
 
     def __post_init__(self) -> None:
         self._upto: list[dict[str, Rows]] = []
+        self._lock = threading.Lock()  # readers ask from their own threads
 
     def files(self) -> list[Path]:
         """The input files, in the order of epochs."""
@@ -57,10 +59,11 @@ class Model:
         paths = self.files()
         count = len(paths) if files is None else files
         assert count <= len(paths), f"{count} epochs are visible, but only {len(paths)} files were ever there"
-        while len(self._upto) < count:
-            before = self._upto[-1] if self._upto else {name: Counter() for name in TABLES}
-            own = rows_of(paths[len(self._upto)])
-            self._upto.append({name: before[name] + own[name] for name in TABLES})
+        with self._lock:
+            while len(self._upto) < count:
+                before = self._upto[-1] if self._upto else {name: Counter() for name in TABLES}
+                own = rows_of(paths[len(self._upto)])
+                self._upto.append({name: before[name] + own[name] for name in TABLES})
         return self._upto[count - 1][table] if count else Counter()
 
 

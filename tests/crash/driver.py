@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -29,7 +30,7 @@ from anabranch.core.graph import build
 from anabranch.core.plan import ChannelPlan, make_plan
 from anabranch.engine import channel, run
 from anabranch.engine.epoch import ChannelRun
-from anabranch.engine.program import OutputColumns, Program
+from anabranch.engine.program import OutputColumns
 from anabranch.engine.stage import writer
 from anabranch.load.project import Project
 from anabranch.load.python_files import load_pipeline
@@ -152,18 +153,18 @@ class Query(threading.Thread):
         aside.rename(self._log(log, number))
 
 
-def plan(project: Project, _spark: None, known: Mapping[str, str]) -> run.Planned:
+def plan(project: Project, _spark: None, known: Mapping[str, str]) -> SimpleNamespace:
     """The plan of a project whose flows are not called; the only frame there is, is the folder of files."""
     graph = build(load_pipeline(project, with_spark=False).pipeline)
-    return run.Planned(make_plan(graph, known), {"landing": project.root / "landing"})
+    return SimpleNamespace(plan=make_plan(graph, known), frames={"landing": project.root / "landing"})
 
 
-def program(_plan: ChannelPlan, frames: Mapping[str, Any]) -> Program:
+def program(_plan: ChannelPlan, frames: Mapping[str, Any]) -> SimpleNamespace:
     """The program of the one channel."""
-    return Program(frame=frames["landing"], parts=PARTS, sources=("json",), how={})
+    return SimpleNamespace(frame=frames["landing"], parts=PARTS, sources=("json",))
 
 
-def start(program: Program, work: ChannelRun, seconds: float, *, once: bool) -> Query:
+def start(program: SimpleNamespace, work: ChannelRun, seconds: float, *, once: bool) -> Query:
     """Start the query of the one channel."""
     query = Query(program.frame, work.checkpoint.folder, work.batch, once=once, seconds=seconds)
     query.start()

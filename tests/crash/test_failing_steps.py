@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,10 +61,13 @@ def test_one_output_fails_and_the_others_wait_for_it(table: str, lake: Lake) -> 
     lake.land(2)
     assert lake.run(crash=f"applying({table}):raise").code == 1
     assert lake.eye.seen == -1
+    assert not lake.rows(table)
     for other in TABLES:
-        assert not compare(lake.rows(other), lake.model.expected(other, 0 if other == table else 1)).wrong
+        assert lake.rows(other) in (Counter(), lake.model.expected(other, 1)), "taken whole, or not yet"
     ended = lake.finish()
-    assert [(e["epoch"], e["sinks"]) for e in ended.events("epoch_recovered")] == [(0, [table])]
+    [recovered] = ended.events("epoch_recovered")
+    assert recovered["epoch"] == 0
+    assert table in recovered["sinks"]
 
 
 def test_a_commit_that_cannot_be_written(lake: Lake) -> None:
@@ -74,9 +79,7 @@ def test_a_commit_that_cannot_be_written(lake: Lake) -> None:
     obstacle.mkdir()
     (obstacle / "in the way").touch()
     ended = lake.run()
-    assert ended.error["code"] in ("COMMIT_REFUSED", "COMMIT_UNKNOWN", "TABLE_UNREADABLE"), ended
-    assert ended.code == ended.error["exit_code"]
-    assert ended.error["hint"]
+    ended.refused("COMMIT_REFUSED")
     assert lake.eye.seen == 0
     (obstacle / "in the way").unlink()
     obstacle.rmdir()
@@ -92,13 +95,9 @@ def test_a_table_that_asks_for_a_newer_writer(lake: Lake) -> None:
     child.until_stopped()
     upgrade = lake.table("slow") / "_delta_log" / f"{2:020}.json"
     upgrade.write_text(json.dumps({"protocol": {"minReaderVersion": 1, "minWriterVersion": 99}}) + "\n")
-    child.signal(18)
-    ended = child.wait()
-    assert ended.code == 1, ended
-    assert ended.error["code"] in ("COMMIT_REFUSED", "TABLE_UNREADABLE", "TABLE_FEATURE_UNSUPPORTED"), ended
-    assert ended.error["hint"]
+    child.signal(signal.SIGCONT)
+    child.wait().refused("COMMIT_REFUSED")
     assert lake.eye.look() == 0
-    assert lake.run().code == 1
     upgrade.unlink()
     assert lake.finish().events("epoch_recovered")
 
@@ -113,6 +112,10 @@ def test_no_file_may_grow_beyond(file_bytes: int, lake: Lake) -> None:
     assert ended.code == 1, ended
     assert ended.error["hint"], ended
     lake.finish()
+
+
+#: Bytes that are left on the disk, from none to enough.
+FREE = range(0, 400_000, 28_672)
 
 
 @pytest.fixture
@@ -137,14 +140,14 @@ def test_the_disk_is_full(small_disk: Path) -> None:
         lake.finish()
         failed = 0
         ballast = small_disk / "ballast"
-        for free in range(0, 400_000, 12_288):
+        for free in FREE:
             lake.land(2, events=40)
             ended = _run_with_free(lake, ballast, free)
             assert ended.code in (0, 1), ended
             failed += ended.code
             lake.finish()
         assert failed >= 3
-        assert failed < len(range(0, 400_000, 12_288)), "it never had enough space"
+        assert failed < len(FREE), "it never had enough space"
     finally:
         lake.end()
 

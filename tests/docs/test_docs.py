@@ -32,7 +32,7 @@ TEXTS = [*PAGES, SOURCE / "error_codes.md", *sorted((SOURCE / "cli" / "templates
 #: Capitals in code that are no error codes.
 VARIABLES = {"ANABRANCH_CACHE", "ANABRANCH_CRASH", "JAVA_HOME", "POINTS", "PGPASSWORD", "PGPASSFILE"}
 #: Verbs whose lines are executed here: they need no JVM and change nothing that a later line relies on.
-LIGHT = {"check", "plan", "status", "epochs", "show", "sql", "recover", "vacuum"}
+LIGHT = {"check", "plan --static", "status", "epochs", "show", "sql", "recover", "vacuum"}
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,8 @@ def light_commands() -> list[tuple[Block, list[str], str]]:
         for block, following in pairwise([*blocks_of(page), Block(page, 0, "", "")]):
             lines = [words for words in shell_lines(block) if words[0] == "anabranch"]
             shown = following.text if following.language == "text" else ""
-            found += [(block, words, shown if words == lines[-1] else "") for words in lines if words[1] in LIGHT]
+            light = [w for w in lines if w[1] in LIGHT or " ".join(w[1:3]) in LIGHT]
+            found += [(block, words, shown if words == lines[-1] else "") for words in light]
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from anabranch import read
-from anabranch.core.events import EpochPublished, OutputsRemoved
+from anabranch.core.events import EpochDiscarded, EpochPublished, OutputsRemoved
 from anabranch.engine.opened import open_project
 from anabranch.engine.upkeep import recover_all, reset, vacuum
 from anabranch.errors import AnabranchError, ProjectErrors
@@ -204,6 +204,20 @@ def test_an_incompatible_schema_is_refused_before_anything_is_staged(made: Any) 
     assert [r["id"] for r in made.rows("t")] == [0, 1]
 
 
+def test_a_declared_schema_is_held_to(made: Any) -> None:
+    head = '\n@dp.table(schema="id INT, price DOUBLE")\ndef t():\n'
+    code = head + '    return spark.readStream.table("orders").select({})\n'
+    made.write(SOURCE + code.format('"id", "price"'))
+    made.feed(orders(0, 2))
+    made.run()
+    assert [r["id"] for r in made.rows("t")] == [0, 1]
+    made.write(SOURCE + code.format('"id", "tags"'))
+    error = refused(made)
+    assert isinstance(error, ProjectErrors)
+    assert [p.code for p in error.problems] == ["SCHEMA_DIFFERS"]
+    assert "price is missing, not double; tags is array<string>, not declared" in error.problems[0].message
+
+
 def refused(made: Any) -> AnabranchError:
     with pytest.raises(AnabranchError) as raised:
         made.run()
@@ -322,6 +336,7 @@ def doubled():
     assert error.where.file.endswith("pipeline.py")
     assert read.cut(made.root).epochs == {"orders": 0}
     assert found(made) == expected(orders(0, 3))
+    assert EpochDiscarded("orders", 1, "staging failed: PythonException") in made.events
 
 
 def test_recovery_and_vacuum_keep_every_retained_cut(made: Any) -> None:
@@ -406,14 +421,14 @@ def test_a_dry_run_reads_and_writes_nothing(made: Any) -> None:
 
     made.write(THREE)
     made.feed(orders(0, 3))
-    records = dry_run(made.project)
+    records = dry_run(made.project, made.events.append)
     assert {r["output"]: r["state"] for r in records} == dict.fromkeys(
         ("all_orders", "tags", "priced"), "will be created"
     )
     assert not (made.root / "lake" / "tables").exists()
     assert not list((made.root / "lake").rglob("ledger.db"))
     made.run()
-    assert {r["state"] for r in dry_run(made.project)} == {"matches"}
+    assert {r["state"] for r in dry_run(made.project, made.events.append)} == {"matches"}
     json.dumps(records)
 
 

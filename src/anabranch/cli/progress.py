@@ -15,6 +15,7 @@ from anabranch.core.events import (
     Event,
     LeftoversRemoved,
     Listener,
+    Notice,
     OutputsRemoved,
     RunFinished,
     RunStarted,
@@ -30,6 +31,15 @@ def progress(out: Output) -> Listener:
     return listen
 
 
+def notes(out: Output) -> Listener:
+    """A listener for verbs whose result is something else: what is said goes to stderr as notes."""
+
+    def listen(event: Event) -> None:
+        out.note("".join(text for text, _ in words(event)))
+
+    return listen
+
+
 def words(event: Event) -> Line:
     """One event as one line.
 
@@ -37,6 +47,8 @@ def words(event: Event) -> Line:
     'requests  epoch 4  discarded, nothing of it is visible: staging failed'
     """
     match event:
+        case Notice(message):
+            return [(plain_text(message), "dim")]
         case RunStarted(pipeline, channels):
             return [(pipeline, "bold"), (f"  running {_count(len(channels), 'channel')}: {', '.join(channels)}", "dim")]
         case RunFinished(pipeline, epochs, rows, seconds):

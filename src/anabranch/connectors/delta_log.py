@@ -135,10 +135,13 @@ def unneeded_log(folder: Folder, oldest: int, before: float) -> list[str]:
     """Files of the log older than `before` that are not needed to load version `oldest` or any later one.
 
     A version is loaded from the newest checkpoint not above it; the caller has loaded `oldest`, so that one is whole.
+    What is left begins early enough for `Log.reaches(before)` to hold: the next clean-up must find what it asks for.
     They are in the order in which to remove them: should that be interrupted, what is left still has no gap.
     """
     numbered = [(int(m[1]), m[2], f) for f in folder.files(LOG, deep=False) if (m := _NUMBERED.fullmatch(f.path))]
-    start = max((v for v, kind, _ in numbered if kind == "checkpoint.parquet" and v <= oldest), default=0)
+    settled = {v for v, kind, f in numbered if kind == "json" and f.modified < before - _CLOCKS_APART}
+    starts = (v for v, kind, _ in numbered if kind == "checkpoint.parquet" and v <= oldest and v in settled)
+    start = max(starts, default=0)
     return sorted(f.path for version, _, f in numbered if version < start and f.modified < before)
 
 

@@ -91,7 +91,7 @@ class StagedWriter:
             raise DataError(
                 "ROWS_DO_NOT_FIT",
                 f'rows for "{self._staging.sink}" do not fit its columns: {error}',
-                hint="cast the column in the flow, or send rows that do not fit elsewhere with an expectation",
+                hint="cast the column in the flow, or leave out rows that do not fit with a filter",
             ) from error
 
     def _split(self) -> None:

@@ -24,6 +24,14 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class Notice(Event):
+    """Something that takes a while has begun."""
+
+    kind: ClassVar[str] = "notice"
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunStarted(Event):
     """A run holds its leases and begins."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from anabranch.core.plan import ApplyOutput, ChannelPlan, Decide, Plan, Publish, RunFlow, StageOutput, Step
@@ -28,16 +29,21 @@ def _channel_text(part: ChannelPlan) -> str:
     head = f'channel "{part.channel.name}": {outputs} output{"s" if outputs != 1 else ""}, committed together'
     width = len(str(len(part.steps)))
     lines = [f"  {number:>{width}}. {_words(step)}" for number, step in enumerate(part.steps, start=1)]
-    return "\n".join([head, *lines])
+    return "\n".join([head, *_scans(part), *lines])
+
+
+def _scans(part: ChannelPlan) -> list[str]:
+    counted = Counter(part.scans)
+    return [f"  {source} is read {'once' if times == 1 else f'{times} times'}" for source, times in counted.items()]
 
 
 def _words(step: Step) -> str:
     match step:
-        case RunFlow(flow, ()):
-            return f"read     {flow.name}  ({flow.where})"
-        case RunFlow(flow, inputs):
+        case RunFlow(flow, (), how):
+            return f"read     {flow.name}{_how(how)}  ({flow.where})"
+        case RunFlow(flow, inputs, how):
             target = f" -> {flow.target}" if flow.target != flow.name else ""
-            return f"flow     {flow.name}{target}  from {', '.join(inputs)}  ({flow.where})"
+            return f"flow     {flow.name}{target}  from {', '.join(inputs)}{_how(how)}  ({flow.where})"
         case StageOutput(dataset):
             by = f", partitioned by {', '.join(dataset.partition_by)}" if dataset.partition_by else ""
             return f"stage    {dataset.name}  ({dataset.format}{by})"
@@ -49,14 +55,19 @@ def _words(step: Step) -> str:
             return f"publish  the cut: {', '.join(outputs)}"
 
 
+def _how(how: str | None) -> str:
+    return f"  {how}" if how else ""
+
+
 def _record(step: Step) -> dict[str, Any]:
     match step:
-        case RunFlow(flow, inputs):
+        case RunFlow(flow, inputs, how):
             return {
                 "action": "flow" if inputs else "read",
                 "flow": flow.name,
                 "target": flow.target,
                 "inputs": list(inputs),
+                "how": how,
                 "where": str(flow.where),
             }
         case StageOutput(dataset):

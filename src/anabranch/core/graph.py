@@ -82,7 +82,24 @@ def problems(pipeline: Pipeline) -> list[ProjectError]:
 
 
 def warnings(pipeline: Pipeline) -> list[ProjectError]:
-    """What runs but is probably not meant: views nobody reads."""
+    """What runs but is probably not meant: views nobody reads, settings without an effect."""
+    return [*_orphans(pipeline), *_without_effect(pipeline)]
+
+
+def _without_effect(pipeline: Pipeline) -> list[ProjectError]:
+    return [
+        ProjectError(
+            "SETTING_IGNORED",
+            f'cluster_by of "{d.name}" has no effect: tables are not clustered',
+            where=d.where,
+            hint="leave it out, or use partition_cols for a column with few values",
+        )
+        for d in pipeline.datasets
+        if d.cluster_by
+    ]
+
+
+def _orphans(pipeline: Pipeline) -> list[ProjectError]:
     if not all(f.inputs_known for f in pipeline.flows):
         return []
     names = [d.name for d in pipeline.datasets]

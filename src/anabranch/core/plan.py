@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anabranch.core.channels import Channel, channels
 from anabranch.core.declarations import Dataset, Flow, Kind, Pipeline
@@ -14,10 +14,14 @@ from anabranch.errors import ProjectError, ProjectErrors
 
 @dataclass(frozen=True, slots=True)
 class RunFlow:
-    """Compute a flow's rows; `inputs` are the datasets of this channel it reads, none for a source."""
+    """Compute a flow's rows; `inputs` are the datasets of this channel it reads, none for a source.
+
+    `how` is known once Spark has looked at it: "fused" into one pass with others, or "branch" and why.
+    """
 
     flow: Flow
     inputs: tuple[str, ...]
+    how: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +58,11 @@ Step = RunFlow | StageOutput | Decide | ApplyOutput | Publish
 
 @dataclass(frozen=True, slots=True)
 class ChannelPlan:
-    """The steps of one epoch of a channel, in order."""
+    """The steps of one epoch of a channel, in order; `scans` has a line for each time a source is read, if known."""
 
     channel: Channel
     steps: tuple[Step, ...]
+    scans: tuple[str, ...] = ()
 
     @property
     def flows(self) -> tuple[RunFlow, ...]:
@@ -97,6 +102,12 @@ def make_plan(graph: Graph, known: Mapping[str, str] | None = None) -> Plan:
 def refused(pipeline: Pipeline) -> list[ProjectError]:
     """What this version cannot run."""
     return [problem for d in pipeline.datasets if (problem := _refused(d))]
+
+
+def with_program(plan: ChannelPlan, how: Mapping[str, str], scans: tuple[str, ...]) -> ChannelPlan:
+    """The plan with what Spark's look at it has shown."""
+    steps = (replace(s, how=how.get(s.flow.name)) if isinstance(s, RunFlow) else s for s in plan.steps)
+    return replace(plan, steps=tuple(steps), scans=scans)
 
 
 def _channel_plan(graph: Graph, channel: Channel) -> ChannelPlan:

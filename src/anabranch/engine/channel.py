@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from anabranch.core.epoch import EpochKey
 from anabranch.core.events import Listener, OutputsRemoved
 from anabranch.core.plan import ChannelPlan
-from anabranch.engine.epoch import ChannelRun
+from anabranch.engine.checkpoint import Checkpoint
+from anabranch.engine.epoch import ChannelRun, Offsets, Stager
 from anabranch.engine.lease import Heartbeat, lease
 from anabranch.engine.opened import Opened
 from anabranch.engine.program import Program, make_program, output_schemas
@@ -24,10 +26,34 @@ from anabranch.errors import StateError
 from anabranch.store.ledger import ChannelRecord, EpochRecord, Lease, OutputRecord
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
     from anabranch.connectors.contract import Sink
+
+
+@dataclass(frozen=True)
+class Entered:
+    """A channel whose lease is held, which has recovered and whose sinks are ready for rows."""
+
+    opened: Opened
+    record: ChannelRecord
+    lease: Lease
+    heartbeat: Heartbeat
+    sinks: Mapping[str, Sink]
+    last: EpochRecord | None  # the newest epoch that was decided
+
+    @property
+    def key(self) -> EpochKey:
+        """The first epoch of the channel's generation."""
+        return EpochKey(self.opened.pipeline.pipeline_id, self.record.channel, self.record.generation, 0)
+
+    def work(self, stager: Stager, checkpoint: Offsets, listener: Listener) -> ChannelRun:
+        """What takes batches through their epochs."""
+        return ChannelRun(
+            self.opened.ledger, self.lease, self.record.generation, self.sinks, stager, checkpoint, listener
+        )
 
 
 @dataclass(frozen=True)
@@ -44,57 +70,53 @@ def running(
     opened: Opened, plan: ChannelPlan, frames: Mapping[str, DataFrame], listener: Listener, *, once: bool
 ) -> Iterator[Running]:
     """A channel at work. Everything that can be refused is refused before its query reads a row."""
-    outputs = [OutputRecord(d.name, d.format, opened.storage.location(d)) for d in plan.outputs]
-    before = opened.channel(plan.channel.name)
-    if before is None:
-        before = opened.ledger.ensure_channel(opened.pipeline.pipeline_id, plan.channel.name, outputs)
-    with lease(opened, plan.channel.name) as (held, heartbeat):
-        old_sinks = opened.sinks(before.outputs)
-        past = opened.ledger.last(opened.pipeline.pipeline_id, before.channel, before.generation)
-        if past:
-            _check_tables_are_there(old_sinks, past)
-        recover(opened.ledger, held, old_sinks, listener)
-        _check_outputs(before, past, plan, listener)
-        schemas = output_schemas(plan, frames)
-        sinks = opened.declared_sinks(plan.outputs)
-        for name, sink in sinks.items():
-            sink.prepare(to_arrow_schema(schemas[name]))
-        record = opened.ledger.ensure_channel(opened.pipeline.pipeline_id, plan.channel.name, outputs)
+    schemas = {name: to_arrow_schema(schema) for name, schema in output_schemas(plan, frames).items()}
+    with enter_channel(opened, plan, schemas, listener) as entered:
         program = make_program(plan, frames)
-        work = _channel_run(opened, record, held, program, sinks, listener)
-        query = _start(program, work, opened.project.trigger_seconds, once=once)
+        checkpoint = opened.storage.checkpoint(entered.record.channel, entered.record.generation)
+        checkpoint.verify(entered.key, entered.last)
+        checkpoint.claim(entered.key, opened.ledger.ledger_id, program.sources)
+        work = entered.work(partial(stage, program.parts), checkpoint, listener)
+        query = _start(program, work, checkpoint, opened.project.trigger_seconds, once=once)
         try:
-            yield Running(work, query, heartbeat)
+            yield Running(work, query, entered.heartbeat)
         finally:
             work.stop()
             query.stop()
 
 
-def _channel_run(
-    opened: Opened,
-    record: ChannelRecord,
-    held: Lease,
-    program: Program,
-    sinks: Mapping[str, Sink],
-    listener: Listener,
-) -> ChannelRun:
-    key = EpochKey(opened.pipeline.pipeline_id, record.channel, record.generation, 0)
-    last = opened.ledger.last(key.pipeline, key.channel, key.generation)
-    checkpoint = opened.storage.checkpoint(record.channel, record.generation)
-    for name, sink in sinks.items():
-        _check_table(sink, key, -1 if last is None else last.key.epoch, name)
-    checkpoint.verify(key, last)
-    checkpoint.claim(key, opened.ledger.ledger_id, program.sources)
-    return ChannelRun(
-        opened.ledger, held, record.generation, sinks, partial(stage, program.parts), checkpoint, listener
-    )
+@contextmanager
+def enter_channel(
+    opened: Opened, plan: ChannelPlan, schemas: Mapping[str, pa.Schema], listener: Listener
+) -> Iterator[Entered]:
+    """Take the channel's lease, recover, check its past against its sinks, and make these ready."""
+    outputs = [OutputRecord(d.name, d.format, opened.storage.location(d)) for d in plan.outputs]
+    pipeline, channel = opened.pipeline.pipeline_id, plan.channel.name
+    before = opened.channel(channel) or opened.ledger.ensure_channel(pipeline, channel, outputs)
+    with lease(opened, channel) as (held, heartbeat):
+        old_sinks = opened.sinks(before.outputs)
+        past = opened.ledger.last(pipeline, channel, before.generation)
+        if past:
+            _check_tables_are_there(old_sinks, past)
+        recover(opened.ledger, held, old_sinks, listener)
+        opened.ledger.prune(pipeline, channel, published_before=time.time() - opened.project.retention_seconds)
+        _check_outputs(before, past, plan, listener)
+        sinks = opened.declared_sinks(plan.outputs)
+        for name, sink in sinks.items():
+            sink.prepare(schemas[name])
+        record = opened.ledger.ensure_channel(pipeline, channel, outputs)
+        last = opened.ledger.last(pipeline, channel, record.generation)
+        entered = Entered(opened, record, held, heartbeat, sinks, last)
+        for name, sink in sinks.items():
+            _check_table(sink, entered.key, -1 if last is None else last.key.epoch, name)
+        yield entered
 
 
-def _start(program: Program, work: ChannelRun, seconds: float, *, once: bool) -> StreamingQuery:
+def _start(program: Program, work: ChannelRun, checkpoint: Checkpoint, seconds: float, *, once: bool) -> StreamingQuery:
     for key, value in LOCAL_CHECKPOINT.items():
         program.frame.sparkSession.conf.set(key, value)
     writer = program.frame.writeStream.queryName(work.lease.channel)
-    writer = writer.option("checkpointLocation", str(work.checkpoint.folder)).foreachBatch(work.batch)
+    writer = writer.option("checkpointLocation", str(checkpoint.folder)).foreachBatch(work.batch)
     trigger = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{seconds} seconds")
     return trigger.start()
 

@@ -6,16 +6,17 @@ from typing import Any
 
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from anabranch.core.events import Listener
 from anabranch.engine.opened import declared_sink, known_channels
+from anabranch.engine.planning import open_spark, plan_with_spark
 from anabranch.engine.program import make_program, output_schemas
-from anabranch.engine.run import open_spark, plan_with_spark
 from anabranch.engine.storage import Storage
 from anabranch.load.project import Project
 
 
-def dry_run(project: Project) -> list[dict[str, Any]]:
+def dry_run(project: Project, listener: Listener) -> list[dict[str, Any]]:
     """One record per output; raises what a run would raise before it reads its first row."""
-    planned = plan_with_spark(project, open_spark(project), known_channels(project))
+    planned = plan_with_spark(project, open_spark(project, listener), known_channels(project))
     storage = Storage.of(project.storage)
     found: list[dict[str, Any]] = []
     for part in planned.plan.channels:
@@ -31,6 +32,9 @@ def dry_run(project: Project) -> list[dict[str, Any]]:
                     "columns": len(schemas[dataset.name].fields),
                     "schema": schemas[dataset.name].simpleString(),
                     "state": sink.examine(to_arrow_schema(schemas[dataset.name])),
+                    "flows": {
+                        f.flow.name: program.how[f.flow.name] for f in part.flows if f.flow.target == dataset.name
+                    },
                     "sources": list(program.sources),
                     "where": str(dataset.where),
                 }

@@ -17,16 +17,29 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from anabranch.connectors.contract import Sink, Staging
 from anabranch.core import crash
 from anabranch.core.epoch import EpochKey, Receipt, StagedFile, State
-from anabranch.core.events import EpochPublished, Listener
-from anabranch.engine.checkpoint import Checkpoint
+from anabranch.core.events import EpochDiscarded, EpochPublished, Listener
 from anabranch.engine.commit import apply, decide, publish
 from anabranch.errors import Interrupted, StateError
 from anabranch.store.ledger import EpochRecord, Lease, Ledger
+
+
+class Offsets(Protocol):
+    """What an epoch needs of a checkpoint; see `checkpoint.Checkpoint`."""
+
+    def offsets(self, epoch: int) -> str | None:
+        """Where each source stands at the end of an epoch."""
+
+    def settle(self, epoch: int) -> None:
+        """Make the offsets of an epoch durable."""
+
+    def same_offsets(self, record: EpochRecord) -> None:
+        """Refuse an epoch that was decided for other offsets."""
+
 
 #: Writes the rows of a batch for the outputs that are named; in a run this is `stage.stage` over a Spark frame.
 Stager = Callable[[Any, Mapping[str, Staging]], Mapping[str, list[StagedFile]]]
@@ -41,7 +54,7 @@ class ChannelRun:
     generation: int
     sinks: Mapping[str, Sink]
     stage: Stager
-    checkpoint: Checkpoint
+    checkpoint: Offsets
     listener: Listener
     failure: BaseException | None = None
     epochs: int = 0
@@ -93,12 +106,16 @@ class ChannelRun:
         if offsets is None:
             raise StateError(
                 "CHECKPOINT_MISSING",
-                f"Spark wrote no offsets for epoch {key.epoch} to {self.checkpoint.folder}",
+                f'Spark wrote no offsets for epoch {key.epoch} of channel "{key.channel}"',
                 hint="is another process using the same checkpoint? stop it and run again",
             )
         self.checkpoint.settle(key.epoch)
         crash.point("read")
-        receipts = self._stage(frame, key, tuple(self.sinks))  # 2, 3
+        try:
+            receipts = self._stage(frame, key, tuple(self.sinks))  # 2, 3
+        except Exception as error:
+            self.listener(EpochDiscarded(key.channel, key.epoch, f"staging failed: {type(error).__name__}"))
+            raise
         crash.point("staged")
         times = {"stage": time.monotonic() - started}
         return decide(self.ledger, self.lease, key, receipts, offsets=offsets, times=times)  # 4

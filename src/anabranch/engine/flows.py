@@ -31,18 +31,21 @@ class Resolved:
     frames: Mapping[str, DataFrame]
 
 
-def resolve_flows(spark: SparkSession, pipeline: Pipeline) -> Resolved:
-    """Call each flow after those it reads; raises `ProjectErrors` with every flow that failed."""
+def resolve_flows(spark: SparkSession, pipeline: Pipeline, *, streaming: bool = True) -> Resolved:
+    """Call each flow after those it reads; raises `ProjectErrors` with every flow that failed.
+
+    `streaming` asks that outputs be fed by streaming queries; the frames of one batch are not.
+    """
     graph = build(pipeline)
     try:
-        return _resolve(spark, graph)
+        return _resolve(spark, graph, streaming=streaming)
     finally:
         # The frames are analysed by now. A view left behind would be found by a later run in the same process.
         for name in graph.datasets:
             spark.catalog.dropTempView(name)
 
 
-def _resolve(spark: SparkSession, graph: Graph) -> Resolved:
+def _resolve(spark: SparkSession, graph: Graph, *, streaming: bool) -> Resolved:
     frames: dict[str, DataFrame] = {}
     failed: list[AnabranchError] = []
     waiting = [f for name in graph.order for f in graph.feeding(name)]
@@ -63,7 +66,7 @@ def _resolve(spark: SparkSession, graph: Graph) -> Resolved:
             failed += [_stuck(flow) for flow in later]
             break
         waiting = later
-    failed += _not_streaming(graph, frames)
+    failed += _not_streaming(graph, frames) if streaming else []
     if failed:
         raise ProjectErrors(failed)
     return Resolved(build(_with_true_inputs(graph.pipeline, frames)), frames)

@@ -75,6 +75,12 @@ def open_project(project: Project, *, create: bool = False, moved: bool = False)
             f'"{project.name}" has not been run yet: {project.storage} holds nothing',
             hint="anabranch run --once",
         )
+    if fresh and storage.has_tables:
+        raise StateError(
+            "STORAGE_UNKNOWN",
+            f"{project.storage} holds tables, but {storage.own} is gone: which rows they have taken is not known",
+            hint="put that folder back; to read everything again, remove the tables too",
+        )
     with Ledger.open(project.ledger, create=fresh, moved=moved) as ledger:
         if moved:
             ledger.accept_location()

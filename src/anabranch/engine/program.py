@@ -19,10 +19,12 @@ from pyspark.sql.types import StructType
 from anabranch.engine.catalyst import Catalyst, describe, is_source, nodes, sources
 from anabranch.engine.flows import union_of
 from anabranch.engine.fuse import Chain, Wide, chain, fuse, share_sources
+from anabranch.errors import ProjectError, ProjectErrors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from anabranch.core.declarations import Dataset
     from anabranch.core.plan import ChannelPlan
 
 
@@ -75,7 +77,31 @@ def make_program(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> Program:
 def output_schemas(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> dict[str, StructType]:
     """The columns of each output: those of all its flows together."""
     feeding = {d.name: [s.flow for s in plan.flows if s.flow.target == d.name] for d in plan.outputs}
-    return {name: union_of([frames[f.name] for f in flows]).schema for name, flows in feeding.items()}
+    schemas = {name: union_of([frames[f.name] for f in flows]).schema for name, flows in feeding.items()}
+    differing = [problem for d in plan.outputs if (problem := _differs(d, schemas[d.name]))]
+    if differing:
+        raise ProjectErrors(differing)
+    return schemas
+
+
+def _differs(dataset: Dataset, found: StructType) -> ProjectError | None:
+    """How a table's flows differ from the schema it was declared with, if it was."""
+    if dataset.schema is None:
+        return None
+    wanted = StructType.fromDDL(dataset.schema)
+    assert isinstance(wanted, StructType), "a table's schema is a list of columns"
+    declared = {f.name.lower(): f.dataType.simpleString() for f in wanted}
+    given = {f.name.lower(): f.dataType.simpleString() for f in found}
+    if declared == given:
+        return None
+    changed = sorted(name for name in declared.keys() | given.keys() if declared.get(name) != given.get(name))
+    words = (f"{name} is {given.get(name, 'missing')}, not {declared.get(name, 'declared')}" for name in changed)
+    return ProjectError(
+        "SCHEMA_DIFFERS",
+        f'the flows of "{dataset.name}" do not give the schema it is declared with: {"; ".join(words)}',
+        where=dataset.where,
+        hint="cast and select in the flow, or change the declared schema",
+    )
 
 
 def _aligned(frame: DataFrame, schema: StructType) -> DataFrame:

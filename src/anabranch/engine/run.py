@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from pyspark.errors import StreamingQueryException
 
 from anabranch.core.events import ChannelFailed, Listener, RunFinished, RunStarted
-from anabranch.core.plan import Plan, make_plan
 from anabranch.engine.channel import Running, running
-from anabranch.engine.flows import resolve_flows
 from anabranch.engine.opened import open_project
-from anabranch.engine.session import open_session
-from anabranch.engine.storage import Storage
+from anabranch.engine.planning import Planner, open_spark, plan_with_spark
 from anabranch.engine.user_code import told
 from anabranch.errors import AnabranchError, Interrupted
 from anabranch.load.project import Project
-from anabranch.load.python_files import load_pipeline
-from anabranch.load.surroundings import surroundings
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 #: How long to wait for a query before looking at the signals and the other channels again.
 _LOOK_SECONDS = 0.2
@@ -41,14 +33,6 @@ class RunSummary:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Planned:
-    """A project that Spark has looked at: its plan, and the frame of each flow."""
-
-    plan: Plan
-    frames: Mapping[str, DataFrame]
-
-
 class Stop:
     """Whether a signal asked to stop, and which."""
 
@@ -57,21 +41,13 @@ class Stop:
 
 def run(project: Project, *, once: bool, listener: Listener) -> RunSummary:
     """Run every channel: over what is available and stop (`once`), or until a signal comes."""
-    started = time.monotonic()
-    with open_project(project, create=True) as opened, stop_signals() as stop:
-        planned = plan_with_spark(project, open_spark(project), opened.channel_of_output())
-        with ExitStack() as stack:
-            channels = [
-                stack.enter_context(running(opened, part, planned.frames, listener, once=once))
-                for part in planned.plan.channels
-            ]
-            listener(RunStarted(project.name, tuple(c.work.lease.channel for c in channels)))
-            failed = _wait(channels, stop, listener)
-        summary = RunSummary(
-            sum(c.work.epochs for c in channels), sum(c.work.rows for c in channels), time.monotonic() - started
-        )
+    with stop_signals() as stop:
+        started = time.monotonic()
+        with channels_running(project, partial(plan_with_spark, project), listener, once=once) as channels:
+            failed = wait(channels, listener, stop)
     if failed:
         raise failed[0]
+    summary = summarize(channels, time.monotonic() - started)
     listener(RunFinished(project.name, summary.epochs, summary.rows, summary.seconds))
     # `--follow` has no end of its own: a service manager's SIGTERM is how it ends well.
     if stop.signal == signal.SIGINT or (stop.signal and once):
@@ -79,21 +55,25 @@ def run(project: Project, *, once: bool, listener: Listener) -> RunSummary:
     return summary
 
 
-def open_spark(project: Project) -> SparkSession:
-    """The Spark session of a project."""
-    logs = Storage.of(project.storage).logs
-    return open_session(app_name=project.name, log_folder=logs, settings=project.configuration)
+@contextmanager
+def channels_running(project: Project, planner: Planner, listener: Listener, *, once: bool) -> Iterator[list[Running]]:
+    """Every channel of a project at work, until the block ends."""
+    with open_project(project, create=True) as opened, ExitStack() as stack:
+        planned = planner(open_spark(project, listener), opened.channel_of_output())
+        channels = [
+            stack.enter_context(running(opened, part, planned.frames, listener, once=once))
+            for part in planned.plan.channels
+        ]
+        listener(RunStarted(project.name, tuple(c.work.lease.channel for c in channels)))
+        yield channels
 
 
-def plan_with_spark(project: Project, spark: SparkSession, known: Mapping[str, str]) -> Planned:
-    """Load the project's files, call its flows, make the plan."""
-    loaded = load_pipeline(project, with_spark=True)
-    with surroundings(project.root, project.files, {"spark": spark}):  # flows may import what stands beside them
-        resolved = resolve_flows(spark, loaded.pipeline)
-    return Planned(make_plan(resolved.graph, known), resolved.frames)
+def summarize(channels: Sequence[Running], seconds: float) -> RunSummary:
+    """What channels have done so far."""
+    return RunSummary(sum(c.work.epochs for c in channels), sum(c.work.rows for c in channels), seconds)
 
 
-def _wait(channels: Sequence[Running], stop: Stop, listener: Listener) -> list[AnabranchError]:
+def wait(channels: Sequence[Running], listener: Listener, stop: Stop) -> list[AnabranchError]:
     """Until every query has ended; a channel that fails does not stop the others."""
     failed: list[AnabranchError] = []
     waiting = list(channels)

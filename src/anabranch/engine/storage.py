@@ -37,6 +37,12 @@ class Storage:
         return self.root / "_anabranch"
 
     @property
+    def has_tables(self) -> bool:
+        """Whether there are tables of a run before, known or not."""
+        tables = self.root / "tables"
+        return tables.is_dir() and any(tables.iterdir())
+
+    @property
     def logs(self) -> Path:
         """Where Spark's log is."""
         return self.own / "logs"

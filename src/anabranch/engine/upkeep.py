@@ -59,7 +59,7 @@ def vacuum(opened: Opened, *, dry_run: bool) -> list[Vacuumed]:
         with lease(opened, channel.channel):
             if not dry_run:
                 ledger.prune(pipeline, channel.channel, published_before=horizon)
-            needed = ledger.retained(pipeline)
+            needed = ledger.retained(pipeline, published_since=horizon)
             for output in channel.outputs:
                 versions = {int(t.version) for t in needed if t.location == output.location}
                 location = opened.storage.absolute(output.location)

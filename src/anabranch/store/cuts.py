@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from sqlalchemy import Connection, and_, delete, func, not_, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, not_, or_, select
 
-from anabranch.core.epoch import OPEN, CutRecord, CutTable, State
+from anabranch.core.epoch import OPEN, CutRecord, CutTable, EpochKey, State
 from anabranch.errors import StateError, did_you_mean
 from anabranch.store.epoch_rows import Row, applied_seal, key_of, named, newest, sinks_of
 from anabranch.store.schema import channels, damaged, epochs, intact, outputs, sinks
@@ -84,9 +84,24 @@ def forget(
     connection: Connection, pipeline_id: str, channel: str, keep_from: int | None, published_before: float | None
 ) -> int:
     """Delete ended epochs outside every limit given; the newest published one always stays."""
+    gone = _outside(connection, pipeline_id, channel, keep_from, published_before)
+    return connection.execute(delete(epochs).where(*gone)).rowcount if gone else 0
+
+
+def forgettable(connection: Connection, pipeline_id: str, published_before: float) -> set[EpochKey]:
+    """The epochs that `forget` would delete."""
+    names = connection.execute(select(channels.c.channel).where(channels.c.pipeline_id == pipeline_id)).scalars().all()
+    gone = [_outside(connection, pipeline_id, name, None, published_before) for name in names]
+    return {key_of(row) for g in gone if g for row in connection.execute(select(epochs).where(*g)).mappings()}
+
+
+def _outside(
+    connection: Connection, pipeline_id: str, channel: str, keep_from: int | None, published_before: float | None
+) -> list[ColumnElement[bool]] | None:
+    """What holds for the epochs that may be forgotten; None when none may."""
     last = newest(connection, pipeline_id, channel, _PUBLISHED)
     if last is None or (keep_from is None and published_before is None):
-        return 0
+        return None
     same = epochs.c.generation == last["generation"]
     gone = [
         epochs.c.pipeline_id == pipeline_id,
@@ -99,22 +114,25 @@ def forget(
     if published_before is not None:
         ended_at = func.coalesce(epochs.c.published_at, epochs.c.decided_at)  # a discarded one was never published
         gone.append(ended_at < published_before)
-    return connection.execute(delete(epochs).where(*gone)).rowcount
+    return gone
 
 
-def pinned(connection: Connection, pipeline_id: str) -> tuple[CutTable, ...]:
+def pinned(connection: Connection, pipeline_id: str, published_since: float | None = None) -> tuple[CutTable, ...]:
     """Every version of every table that some epoch names, once, with the newest epoch that names it.
 
-    Epochs that are still open count: they will be the next cut. Discarded ones do not: they are in none.
+    Epochs that are still open count: they will be the next cut. Discarded ones do not: they are in none. With
+    `published_since` those are left out that `forget` would delete.
     """
     columns = [c for c in sinks.columns if c.name not in ("receipt", "receipt_checksum")]
     belongs = and_(*(sinks.c[name] == epochs.c[name] for name in ("pipeline_id", "channel", "generation", "epoch")))
     query = select(*columns).join(epochs, belongs)
     query = query.where(sinks.c.pipeline_id == pipeline_id, sinks.c.version.is_not(None))
     query = query.where(epochs.c.state != State.DISCARDED.value)
+    without = set() if published_since is None else forgettable(connection, pipeline_id, published_since)
     found: dict[tuple[str, str, str], CutTable] = {}
     for part in connection.execute(query.order_by(sinks.c.generation, sinks.c.epoch)).mappings():
         if part["applied_checksum"] != applied_seal(part):
             raise damaged(f'sink "{part["sink"]}" of {named(key_of(part))}')
-        found[part["sink"], part["location"], part["version"]] = _table(part)
+        if key_of(part) not in without:
+            found[part["sink"], part["location"], part["version"]] = _table(part)
     return tuple(found.values())

@@ -276,9 +276,12 @@ class Ledger:
 
         return self._database.write(work)
 
-    def retained(self, pipeline_id: str) -> tuple[CutTable, ...]:
-        """Every version of every table that an epoch in the ledger names: what must not be vacuumed."""
-        return self._database.read(lambda c: cuts.pinned(c, pipeline_id))
+    def retained(self, pipeline_id: str, *, published_since: float | None = None) -> tuple[CutTable, ...]:
+        """Every version of every table that an epoch in the ledger names: what must not be vacuumed.
+
+        With `published_since`, as if older epochs had been pruned.
+        """
+        return self._database.read(lambda c: cuts.pinned(c, pipeline_id, published_since))
 
 
 def _one(key: EpochKey) -> epoch_rows.Query:

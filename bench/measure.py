@@ -1,0 +1,158 @@
+"""What a piece of work costs: CPU-seconds of this process and all its descendants, wall time, peak memory.
+
+A process that has ended is in the figures of the parent that waited for it, so work done by short-lived workers is not
+lost; one whose parent died first is. Figures come in ticks of 10 ms.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import psutil
+
+#: How often memory is looked at. What the looking costs is known, and taken off.
+LOOK_SECONDS = 0.1
+
+ROLES = ("driver", "jvm", "workers")
+
+
+@dataclass
+class Cost:
+    """What one piece of work took; filled in when it is over. Memory is resident, in MB.
+
+    `peak_mb` is that of the whole tree, where pages that forked workers share are counted in each of them; `worker_mb`
+    is the largest single Python worker, `jvm_mb` the JVM.
+    """
+
+    wall_s: float = 0.0
+    cpu: dict[str, float] = field(default_factory=lambda: dict.fromkeys(ROLES, 0.0))
+    peak_mb: float = 0.0
+    worker_mb: float = 0.0
+    jvm_mb: float = 0.0
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU-seconds of the whole tree."""
+        return sum(self.cpu.values())
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of the results: the best of some rounds of one way in one case."""
+
+    case: str
+    way: str
+    outputs: int
+    events: int
+    cpu_s: float
+    wall_s: float
+    peak_mb: float
+    worker_mb: float = 0.0
+    jvm_mb: float = 0.0
+    cpu: dict[str, float] = field(default_factory=dict)
+    rounds: int = 1
+    chosen: str = "minimum"
+
+    def as_json(self) -> dict[str, Any]:
+        """The record as it is written down."""
+        return asdict(self)
+
+
+def best(case: str, way: str, outputs: int, events: int, costs: Iterable[Cost]) -> Record:
+    """The least CPU and the least wall time among the rounds, and the most memory."""
+    rounds = list(costs)
+    least = min(rounds, key=lambda c: c.cpu_s)
+    return Record(
+        case,
+        way,
+        outputs,
+        events,
+        cpu_s=round(least.cpu_s, 3),
+        wall_s=round(min(c.wall_s for c in rounds), 3),
+        peak_mb=round(max(c.peak_mb for c in rounds), 1),
+        worker_mb=round(max(c.worker_mb for c in rounds), 1),
+        jvm_mb=round(max(c.jvm_mb for c in rounds), 1),
+        cpu={role: round(seconds, 3) for role, seconds in least.cpu.items()},
+        rounds=len(rounds),
+    )
+
+
+def tree_cpu(root: int | None = None) -> dict[str, float]:
+    """CPU-seconds so far of a process (this one) and its descendants, by role."""
+    found = dict.fromkeys(ROLES, 0.0)
+    for role, process in _tree(root):
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        found[role] += times.user + times.system
+        # Descendants that were waited for: of a JVM these are Python workers; of a driver we cannot know.
+        found["workers" if role == "jvm" else role] += times.children_user + times.children_system
+    return found
+
+
+@contextmanager
+def measured() -> Iterator[Cost]:
+    """Measure what is done inside; the figures are there afterwards."""
+    cost = Cost()
+    over = threading.Event()
+    looking = [0.0]
+
+    def look() -> None:
+        while not over.wait(LOOK_SECONDS):
+            _look_at_memory(cost)
+            looking[0] = time.thread_time()
+
+    watcher = threading.Thread(target=look, name="memory", daemon=True)
+    before, started = tree_cpu(), time.perf_counter()
+    watcher.start()
+    try:
+        yield cost
+    finally:
+        cost.wall_s = time.perf_counter() - started
+        over.set()
+        watcher.join()
+        after = tree_cpu()
+        _look_at_memory(cost)
+        cost.cpu = {role: after[role] - before[role] for role in ROLES}
+        cost.cpu["driver"] = max(0.0, cost.cpu["driver"] - looking[0])
+
+
+def cost_of(work: Callable[[], object]) -> Cost:
+    """What a call costs."""
+    with measured() as cost:
+        work()
+    return cost
+
+
+def _tree(root: int | None = None) -> list[tuple[str, psutil.Process]]:
+    top = psutil.Process(root or os.getpid())
+    return [("driver", top), *((_role(p), p) for p in top.children(recursive=True))]
+
+
+def _role(process: psutil.Process) -> str:
+    try:
+        return "jvm" if process.name().startswith("java") else "workers"
+    except psutil.NoSuchProcess:
+        return "workers"
+
+
+def _look_at_memory(cost: Cost) -> None:
+    total = 0.0
+    for role, process in _tree():
+        try:
+            size = process.memory_info().rss / 1e6
+        except psutil.NoSuchProcess:
+            continue
+        total += size
+        if role == "workers":
+            cost.worker_mb = max(cost.worker_mb, size)
+        elif role == "jvm":
+            cost.jvm_mb = max(cost.jvm_mb, size)
+    cost.peak_mb = max(cost.peak_mb, total)

@@ -1,0 +1,63 @@
+"""Plan with Spark: load the project's files, call its flows, make the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anabranch.core.events import Listener, Notice
+from anabranch.core.plan import Plan, make_plan, with_program
+from anabranch.engine.flows import resolve_flows
+from anabranch.engine.opened import known_channels
+from anabranch.engine.program import make_program
+from anabranch.engine.session import open_session
+from anabranch.engine.storage import Storage
+from anabranch.load.project import Project
+from anabranch.load.python_files import load_pipeline
+from anabranch.load.surroundings import surroundings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A project that Spark has looked at: its plan, and the frame of each flow."""
+
+    plan: Plan
+    frames: Mapping[str, DataFrame]
+
+
+#: Makes the plan, given the session and to which channel each output belonged before.
+Planner = Callable[["SparkSession", Mapping[str, str]], Planned]
+
+
+def open_spark(project: Project, listener: Listener) -> SparkSession:
+    """The Spark session of a project."""
+    logs = Storage.of(project.storage).logs
+    listener(Notice("starting Spark ..."))
+    return open_session(
+        app_name=project.name,
+        log_folder=logs,
+        settings=project.configuration,
+        progress=lambda line: listener(Notice(line)),
+    )
+
+
+def plan_with_spark(project: Project, spark: SparkSession, known: Mapping[str, str]) -> Planned:
+    """Load the project's files, call its flows, make the plan."""
+    loaded = load_pipeline(project, with_spark=True)
+    with surroundings(project.root, project.files, {"spark": spark}):  # flows may import what stands beside them
+        resolved = resolve_flows(spark, loaded.pipeline)
+    return Planned(make_plan(resolved.graph, known), resolved.frames)
+
+
+def full_plan(project: Project, listener: Listener) -> Plan:
+    """The plan with how each flow is computed and how often each source is read."""
+    planned = plan_with_spark(project, open_spark(project, listener), known_channels(project))
+    parts = []
+    for part in planned.plan.channels:
+        program = make_program(part, planned.frames)
+        parts.append(with_program(part, program.how, program.sources))
+    return Plan(planned.plan.pipeline, tuple(parts))

@@ -1,0 +1,188 @@
+"""For a Structured Streaming job that wants the commit and no framework: one stream, any number of tables, together.
+
+    from anabranch import fan_out
+
+    job = fan_out(
+        stream,                                             # any streaming DataFrame
+        outputs={
+            "bronze": lambda df: df,
+            "errors": lambda df: df.where("status >= 500"),
+        },
+        storage="/lake/requests",
+    )
+    job.run_once()                                          # or: with job.start(): ...
+    job.cut().sql("SELECT count(*) FROM errors")
+
+An output may read another one as `spark.readStream.table("bronze")`. A job that must keep its own `foreachBatch` passes
+`each_batch(outputs, storage=...)` to it instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anabranch.core.declarations import Dataset, Flow, Kind, Pipeline
+from anabranch.core.events import Event, Listener
+from anabranch.core.where import Where
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from anabranch.engine.run import RunSummary
+    from anabranch.engine.started import Started
+    from anabranch.load.project import Project
+    from anabranch.read import Cut
+
+Query = Callable[["DataFrame"], "DataFrame"]
+
+#: The name under which the functions of the outputs get their input.
+INPUT = "stream"
+
+
+@dataclass(frozen=True)
+class Output:
+    """A table fed by a function over the stream's frame.
+
+    >>> Output(lambda df: df, partition_by=("day",)).format
+    'delta'
+    """
+
+    query: Query
+    partition_by: tuple[str, ...] = ()
+    format: str = "delta"
+    path: str | None = None  # default: below the storage folder
+    properties: Mapping[str, str] = field(default_factory=dict)
+    comment: str | None = None
+
+
+@dataclass(frozen=True)
+class FanOut:
+    """A stream and what becomes of it; nothing runs before `run_once` or `start`."""
+
+    stream: DataFrame
+    outputs: Mapping[str, Output]
+    project: Project
+    listener: Listener
+
+    def run_once(self) -> RunSummary:
+        """Take in everything that is available, then stop."""
+        from anabranch.engine.started import run_to_the_end
+
+        return run_to_the_end(self.project, self._pipeline(), self.listener)
+
+    def start(self) -> AbstractContextManager[Started]:
+        """Go on until the block ends, or `stop()` is called."""
+        from anabranch.engine.started import started
+
+        return started(self.project, self._pipeline(), self.listener)
+
+    def cut(self, *, at: int | None = None) -> Cut:
+        """The tables at the last published epoch, or an older one."""
+        from anabranch.read import cut
+
+        return cut(self.project.storage, at=at)
+
+    def _pipeline(self) -> Pipeline:
+        return pipeline_of(self.project.name, self.stream, self.outputs)
+
+
+def fan_out(
+    stream: DataFrame,
+    outputs: Mapping[str, Query | Output],
+    *,
+    storage: str | Path,
+    name: str = "fan_out",
+    trigger_seconds: float = 10.0,
+    listener: Listener | None = None,
+) -> FanOut:
+    """Feed one stream to many tables that commit together; `listener` gets every event of the run."""
+    project = project_of(name, storage, trigger_seconds)
+    return FanOut(stream, as_outputs(outputs), project, listener or _nobody)
+
+
+@contextmanager
+def each_batch(
+    outputs: Mapping[str, Query | Output],
+    *,
+    storage: str | Path,
+    name: str = "fan_out",
+    listener: Listener | None = None,
+) -> Iterator[Callable[[DataFrame, int], None]]:
+    """A function for `foreachBatch` of a query you run yourself; the tables commit together in every batch.
+
+    with each_batch({"bronze": f, "silver": g}, storage="/lake") as write:
+        stream.writeStream.foreachBatch(write).option("checkpointLocation", ...).start().awaitTermination()
+    """
+    from anabranch.engine.each_batch import BatchBody
+
+    body = BatchBody(project_of(name, storage, 10.0), as_outputs(outputs), listener or _nobody)
+    try:
+        yield body
+    finally:
+        body.close()
+
+
+def as_outputs(outputs: Mapping[str, Query | Output]) -> dict[str, Output]:
+    """Plain functions as outputs with nothing else said."""
+    return {name: o if isinstance(o, Output) else Output(o) for name, o in outputs.items()}
+
+
+def project_of(name: str, storage: str | Path, trigger_seconds: float) -> Project:
+    """What a project file would say."""
+    from anabranch.load.project import Project
+
+    root = Path(storage).resolve()
+    return Project(
+        name=name,
+        spec_file=root,
+        root=root,
+        storage=str(root),
+        ledger=str(root / "_anabranch" / "ledger.db"),
+        database=None,
+        catalog=None,
+        configuration={},
+        files=(),
+        trigger_seconds=trigger_seconds,
+    )
+
+
+def pipeline_of(name: str, frame: DataFrame, outputs: Mapping[str, Output]) -> Pipeline:
+    """The declarations that a project's files would have made; `frame` is a stream, or one batch of it."""
+    here = Where("<fan_out>")
+    datasets = [Dataset(INPUT, Kind.TEMPORARY_VIEW, here)]
+    flows = [Flow(INPUT, INPUT, lambda: frame, here)]
+    for output, said in outputs.items():
+        where = _where(said.query)
+        datasets.append(
+            Dataset(
+                output,
+                Kind.STREAMING_TABLE,
+                where,
+                comment=said.comment,
+                partition_by=said.partition_by,
+                format=said.format,
+                options={"path": said.path} if said.path else {},
+                properties=said.properties,
+            )
+        )
+        flows.append(Flow(output, output, _over_the_input(said.query, frame), where, inputs=(INPUT,)))
+    return Pipeline(name, tuple(datasets), tuple(flows), here)
+
+
+def _over_the_input(query: Query, frame: DataFrame) -> Callable[[], Any]:
+    # By the view's name, so that all outputs are seen to stand on the same thing; in the frame's own session, which
+    # inside of foreachBatch is not the one that is active.
+    return lambda: query(frame.sparkSession.table(INPUT))
+
+
+def _where(query: Query) -> Where:
+    code = getattr(query, "__code__", None)
+    return Where(code.co_filename, code.co_firstlineno) if code else Where("<fan_out>")
+
+
+def _nobody(event: Event) -> None:
+    """A listener that does not listen."""

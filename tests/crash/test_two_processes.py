@@ -1,0 +1,171 @@
+"""Two processes and one channel: a sleeper that wakes after it was replaced, and starts at the same time."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sqlite3
+import time
+from collections.abc import Callable
+
+import pytest
+from crash_harness import Child, Lake, reading, wait_until
+from crash_model import TABLES
+
+pytestmark = pytest.mark.crash
+
+#: Where a process can be paused with nothing locked.
+PAUSES = ("recovered", "read", "staging", "staged", "decided", "applying", "committed", "applied", "published")
+
+LEASE = 0.6
+
+
+@pytest.fixture
+def lake(new_lake: Callable[..., Lake]) -> Lake:
+    """A project whose leases run out soon."""
+    return new_lake(lease=LEASE)
+
+
+@pytest.mark.parametrize("point", PAUSES)
+def test_a_sleeper_that_was_replaced_writes_nothing(point: str, lake: Lake) -> None:
+    """It pauses in its epoch until its lease has run out, another process takes over, then it wakes."""
+    lake.land()
+    lake.finish()
+    with reading(lake):
+        sleeper = lake.paused(point)
+        token = _token(lake)
+        _take_over(lake)
+        assert lake.eye.seen == lake.inputs - 1
+        rows = {table: lake.rows(table) for table in TABLES}
+        files = _files_named(lake, token)
+        lake.land()  # something it would love to write
+        sleeper.signal(signal.SIGCONT)
+        sleeper.wait().refused("LOCK_LOST")
+        assert sleeper.wait().code == 6
+        assert rows == {table: lake.rows(table) for table in TABLES}
+        assert files == _files_named(lake, token)
+        assert lake.eye.look() == lake.inputs - 2
+    lake.finish()
+
+
+def test_a_sleeper_wakes_in_the_middle_of_its_successors_epoch(lake: Lake) -> None:
+    """Both have the same decided epoch in hand; each table takes it once."""
+    sleeper = lake.paused("applying")
+    successor = _start_when_free(lake, "recovering:stop")
+    sleeper.signal(signal.SIGCONT)
+    sleeper.wait().refused("LOCK_LOST")
+    successor.signal(signal.SIGCONT)
+    assert successor.wait().code == 0
+    lake.finish()
+
+
+def test_a_sleeper_that_nobody_replaced_goes_on(lake: Lake) -> None:
+    """Its lease has run out, but its token is still the highest: nothing was written behind its back."""
+    lake.land(2)
+    sleeper = lake.start(crash="decided:stop")
+    sleeper.until_stopped()
+    before = _expires(lake)
+    wait_until(lambda: before < time.time())
+    sleeper.signal(signal.SIGCONT)
+    assert sleeper.wait().code == 0
+    lake.check_finished()
+
+
+@pytest.mark.parametrize("times", range(4))
+def test_two_starts_at_once(times: int, new_lake: Callable[..., Lake]) -> None:
+    """The very first starts of a project: one makes the ledger and takes the lease, the other one is told who."""
+    lake = new_lake()
+    lake.land(2)
+    for _ in range(2):
+        both = [lake.start(crash="recovered:stop") for _ in range(2)]
+        wait_until(lambda: any(child.ended() for child in both))
+        [loser] = [child for child in both if child.ended()]
+        [winner] = [child for child in both if child is not loser]
+        ended = loser.wait()
+        ended.refused("LOCK_HELD")
+        assert ended.code == 6
+        assert ended.error["details"]["pid"] == winner.pid
+        winner.until_stopped()
+        winner.signal(signal.SIGCONT)
+        assert winner.wait().code == 0
+        lake.check_finished()
+        lake.land()
+    lake.finish()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)], ids=["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("point", ["read", "staged", "decided", "applying", "applied"])
+def test_a_signal_in_the_middle_of_an_epoch(number: int, code: int, point: str, new_lake: Callable[..., Lake]) -> None:
+    """The epoch in hand is finished, no other is begun."""
+    lake = new_lake()
+    lake.land(60, events=1)
+    child = lake.start("run", "--follow", crash=f"{point}:stop")
+    child.until_stopped()
+    child.signal(number)
+    child.signal(signal.SIGCONT)
+    ended = child.wait()
+    assert ended.code == code, ended
+    assert lake.eye.look() < 59, "it went on as if nobody had asked"
+    assert all(record.state == "published" for record in lake.epochs().values())
+    lake.finish()
+
+
+def test_following(new_lake: Callable[..., Lake]) -> None:
+    """It takes up files as they come, for as long as nobody stops it."""
+    lake = new_lake()
+    lake.land()
+    with reading(lake):
+        child = lake.start("run", "--follow")
+        for _ in range(3):
+            child.until(lambda: lake.published() == lake.inputs - 1)
+            lake.land()
+        child.until(lambda: lake.published() == lake.inputs - 1)
+        child.signal(signal.SIGTERM)
+        assert child.wait().code == 0
+    lake.check_finished()
+
+
+def _take_over(lake: Lake) -> None:
+    """Run to the end as soon as the lease can be had."""
+    while (ended := lake.run()).code == 6:
+        ended.refused("LOCK_HELD")
+    assert ended.code == 0, ended
+
+
+def _start_when_free(lake: Lake, crash: str) -> Child:
+    while True:
+        child = lake.start(crash=crash)
+        wait_until(lambda: child.ended() or child.stopped())
+        if not child.ended():
+            return child
+        child.wait().refused("LOCK_HELD")
+
+
+def _token(lake: Lake) -> int:
+    return _channel(lake)[0]
+
+
+def _expires(lake: Lake) -> float:
+    return _channel(lake)[1]
+
+
+def _channel(lake: Lake) -> tuple[int, float]:
+    ledger = sqlite3.connect(f"file:{lake.ledger_file}?mode=ro", uri=True)
+    try:
+        [row] = ledger.execute("SELECT token, expires FROM anabranch_channels").fetchall()
+        return row[0], row[1]
+    finally:
+        ledger.close()
+
+
+def _files_named(lake: Lake, token: int) -> set[str]:
+    """Files that a process with this token staged and that a commit names."""
+    named: set[str] = set()
+    for table in TABLES:
+        for commit in (lake.table(table) / "_delta_log").glob("*.json"):
+            for line in commit.read_text().splitlines():
+                path = json.loads(line).get("add", {}).get("path", "")
+                if re.search(rf"ab-[0-9a-f]+-\d+-\d+-{token}-", path):
+                    named.add(path)
+    return named
