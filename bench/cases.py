@@ -6,7 +6,7 @@ import itertools
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,28 +45,54 @@ class Bench:
         self.events = shape.event_files(f"events-{self.count}", self.count, 4)
 
     def task(self, outputs: list[shape.Output], source: Path, per_epoch: int | None = None) -> Task:
-        return Task(self.spark, outputs, source, self.folder / f"work-{next(self._numbers)}", per_epoch)
+        """A new task, for which the files of `source` have come in."""
+        task = Task(self.spark, outputs, self.folder / f"work-{next(self._numbers)}", source, per_epoch)
+        task.land(source, 0)
+        return task
 
-    def measure(self, way: str, task: Task) -> Cost:
-        """Do a task in one way, and remove what it wrote."""
+    def do(self, way: str, task: Task) -> None:
+        """Do a task in one way."""
         self.spark.conf.set(SNAPSHOT_PARTITIONS, "50" if way == ways.DELTA_DEFAULT else "1")
-        cost = cost_of(lambda: ways.WAYS[way](task))
-        shutil.rmtree(task.scratch, ignore_errors=True)
-        return cost
+        ways.WAYS[way](task)
+
+    def interleaved(self, tasks: Mapping[str, tuple[str, Task]], rounds: int) -> dict[str, list[Cost]]:
+        """What each of some tasks (name -> way, task) costs, in rounds.
+
+        Before, each is done once with few rows, unmeasured: its tables exist, as those of a stream that runs do. Then
+        every task in turn, and again: what else the machine does meets them all.
+        """
+        costs: dict[str, list[Cost]] = {name: [] for name in tasks}
+        for way, task in tasks.values():
+            self.do(way, task)
+        for turn in range(1, rounds + 1):
+            for name, (way, task) in tasks.items():
+                task.land(self.events, turn)
+                cost = cost_of(lambda way=way, task=task: self.do(way, task))  # type: ignore[misc]
+                costs[name].append(cost)
+                split = ", ".join(f"{role} {seconds:.2f}" for role, seconds in cost.cpu.items())
+                self.say(f"round {turn}: {name}: {cost.cpu_s:.2f} CPU-s ({split}), {cost.wall_s:.2f} s")
+        check_rows(tasks.values())
+        for _way, task in tasks.values():
+            shutil.rmtree(task.scratch)
+        return costs
 
 
 def warm_up(bench: Bench) -> None:
-    """Let every way run once, unmeasured, and see that all write the same rows."""
-    source = shape.event_files("events-20000", 20_000, 2)
+    """Start what is started once: Python workers, compiled code."""
+    task = bench.task(shape.routed(3), shape.event_files("events-20000", 20_000, 2))
+    bench.do(ways.OURS, task)
+    shutil.rmtree(task.scratch)
+
+
+def check_rows(done: Iterable[tuple[str, Task]]) -> None:
+    """Refuse figures of ways that did not write the same rows."""
     found = {}
-    for way in (ways.OURS, ways.PARQUET, ways.DELTA, ways.STREAMS, *FLOORS):
-        task = bench.task(shape.routed(5), source)
-        ways.WAYS[way](task)
-        found[way] = {output.name: _rows(way, task, output) for output in task.outputs}
-        shutil.rmtree(task.scratch)
-    wrong = {way: rows for way, rows in found.items() if rows != found[ways.PYARROW] or not all(rows.values())}
-    if wrong:
-        raise AssertionError(f"pyarrow wrote {found[ways.PYARROW]}, others did not: {wrong}")
+    for way, task in done:
+        if way not in (*FLOORS, ways.PIPELINES):  # these are no streams of appends, or write where they like
+            found[way, len(task.outputs)] = {output.name: _rows(way, task, output) for output in task.outputs}
+    for (way, count), rows in found.items():
+        if rows != found.get((ways.OURS, count), rows) or not all(rows.values()):
+            raise AssertionError(f"{way} wrote {rows}, ours {found[ways.OURS, count]}")
 
 
 def _rows(way: str, task: Task, output: shape.Output) -> int:
@@ -77,32 +103,35 @@ def _rows(way: str, task: Task, output: shape.Output) -> int:
 
     if way == ways.OURS:
         return int(read.cut(task.scratch).arrow(output.name).num_rows)
-    if way in FLOORS:
-        return int(ds.dataset(f"{task.place(output)}.parquet").count_rows())
-    if way == ways.PARQUET:
+    if way in (ways.PARQUET, ways.PARQUET_THREADS):
         return int(ds.dataset(task.place(output), format="parquet", exclude_invalid_files=True).count_rows())
     return int(DeltaTable(task.place(output)).to_pyarrow_dataset().count_rows())
 
 
 def many_outputs(bench: Bench) -> Iterator[Record]:
     """1, 3, 10 and 30 outputs from the same events, and ten that all hold every event."""
-    streams, batches = ways.STREAMS, (ways.PARQUET, ways.DELTA)
     if bench.quick:
-        yield from _interleaved(bench, "1 output", shape.routed(1), (ways.OURS, ways.PYARROW), bench.rounds)
-        every = (ways.OURS, *batches, ways.PARQUET_THREADS, ways.DELTA_THREADS, streams, *FLOORS)
-        yield from _interleaved(bench, "3 outputs", shape.routed(3), every, bench.rounds)
-        yield from _interleaved(bench, "10 outputs", shape.routed(10), (ways.OURS, *batches, streams), 1)
+        yield from _outputs(bench, 1, (ways.OURS, ways.PYARROW), 2)
+        yield from _outputs(bench, 3, (ways.OURS, ways.PARQUET, ways.DELTA, ways.STREAMS, *FLOORS), 2)
+        yield from _outputs(bench, 10, (ways.OURS, ways.DELTA, ways.STREAMS), 1)
     else:
-        every = (ways.OURS, *batches, ways.PARQUET_THREADS, ways.DELTA_THREADS, streams, ways.PIPELINES, *FLOORS)
-        for count in (1, 3):
-            name = "1 output" if count == 1 else f"{count} outputs"
-            yield from _interleaved(bench, name, shape.routed(count), every, bench.rounds)
-        some = (ways.OURS, *batches, ways.DELTA_THREADS, *FLOORS)
-        yield from _interleaved(bench, "10 outputs", shape.routed(10), some, bench.rounds)
-        yield from _interleaved(bench, "10 outputs", shape.routed(10), (streams, ways.PIPELINES), 1)
-        yield from _interleaved(bench, "30 outputs", shape.routed(30), some, 2)
-        yield from _interleaved(bench, "30 outputs", shape.routed(30), (streams,), 1)
+        batches = (ways.PARQUET, ways.DELTA, ways.PARQUET_THREADS, ways.DELTA_THREADS)
+        for count, rounds in ((1, 3), (3, 3), (10, 3), (30, 2)):
+            yield from _outputs(bench, count, (ways.OURS, *batches, *FLOORS), rounds)
+            yield from _outputs(bench, count, (ways.STREAMS, ways.PIPELINES), rounds if count < 10 else 1)
     yield from _copies(bench)
+
+
+def _outputs(bench: Bench, count: int, names: Sequence[str], rounds: int) -> Iterator[Record]:
+    case, outputs = f"{count} output{'s' * (count > 1)}", shape.routed(count)
+    tasks = {f"{case}, {way}": (way, bench.task(outputs, few_events())) for way in names}
+    for (way, _task), costs in zip(tasks.values(), bench.interleaved(tasks, rounds).values(), strict=True):
+        yield best(case, way, count, bench.count, costs)
+
+
+def few_events() -> Path:
+    """Events for a first epoch that makes the tables."""
+    return shape.event_files("events-1000", 1000, 1)
 
 
 def _copies(bench: Bench) -> Iterator[Record]:
@@ -110,43 +139,31 @@ def _copies(bench: Bench) -> Iterator[Record]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    counts = {"1 copy": 1, "10 copies": 10}
+    tasks = {name: (ways.OURS, bench.task(shape.copies(count), few_events())) for name, count in counts.items()}
+    for name, costs in bench.interleaved(tasks, bench.rounds).items():
+        yield best(name, ways.OURS, counts[name], bench.count, costs)
     rows = pa.concat_tables([ways.read_with_pyarrow(path)[0] for path in sorted(bench.events.iterdir())])
     rows = rows.select(list(shape.REQUEST))
     target = bench.folder / "encoded.parquet"
-    costs: dict[str, list[Cost]] = {"1 copy": [], "10 copies": [], "encode": []}
-    for _ in range(bench.rounds):
-        costs["1 copy"].append(bench.measure(ways.OURS, bench.task(shape.copies(1), bench.events)))
-        costs["10 copies"].append(bench.measure(ways.OURS, bench.task(shape.copies(10), bench.events)))
-        encode = cost_of(lambda: pq.write_table(rows, target, compression="zstd", compression_level=1))
-        costs["encode"].append(encode)
-    yield best("1 copy", ways.OURS, 1, bench.count, costs["1 copy"])
-    yield best("10 copies", ways.OURS, 10, bench.count, costs["10 copies"])
-    yield best("1 copy", ways.ENCODE, 1, bench.count, costs["encode"])
+    times = 10 if bench.quick else 1  # CPU time has ticks of 10 ms: too coarse for few rows
 
+    def encode() -> None:
+        for _ in range(times):
+            pq.write_table(rows, target, compression="zstd", compression_level=1)
 
-def _interleaved(
-    bench: Bench, case: str, outputs: list[shape.Output], names: Sequence[str], rounds: int
-) -> Iterator[Record]:
-    """Every way once, then every way again: what else the machine does meets them all."""
-    costs: dict[str, list[Cost]] = {way: [] for way in names}
-    for number in range(rounds):
-        for way in names:
-            cost = bench.measure(way, bench.task(outputs, bench.events))
-            costs[way].append(cost)
-            bench.say(f"{case}, round {number + 1}: {way}: {cost.cpu_s:.2f} CPU-s, {cost.wall_s:.2f} s")
-    for way in names:
-        yield best(case, way, len(outputs), bench.count, costs[way])
+    yield best("1 copy", ways.ENCODE, 1, bench.count, [cost_of(encode).shared(times) for _ in range(bench.rounds)])
 
 
 def small_epochs(bench: Bench) -> Iterator[Record]:
     """Epochs of 1,000 rows into three tables: the median wall time of a micro-batch, and CPU per epoch."""
-    epochs = 12 if bench.quick else 50
+    epochs = 8 if bench.quick else 50
     source = shape.event_files(f"small-{epochs}", 1000 * epochs, epochs)
     names = [ways.OURS, ways.EMPTY, ways.DELTA]
     names += [] if bench.quick else [ways.DELTA_THREADS, ways.DELTA_DEFAULT]
     for way in names:
         task = bench.task(shape.routed(3), source, per_epoch=1)
-        cost = bench.measure(way, task)
+        cost = _once(bench, way, task)
         walls = [p["triggerExecution"] / 1000 for p in task.progress]
         yield _epoch_record("epochs of 1,000 rows", way, 3, 1000, cost, walls)
         parts = {k: statistics.median(p[k] for p in task.progress if k in p) for k in task.progress[-1]}
@@ -163,10 +180,16 @@ def many_epochs(bench: Bench) -> Iterator[Record]:
     epochs = 2000
     source = shape.event_files(f"tiny-{epochs}", 10 * epochs, epochs)
     task = bench.task(shape.routed(3), source, per_epoch=1)
-    cost = bench.measure(ways.OURS, task)
+    cost = _once(bench, ways.OURS, task)
     walls = [p["triggerExecution"] / 1000 for p in task.progress]
     yield _epoch_record("2,000 epochs: around epoch 20", ways.OURS, 3, 10, cost, walls[10:30])
     yield _epoch_record("2,000 epochs: the last 20", ways.OURS, 3, 10, cost, walls[-20:])
+
+
+def _once(bench: Bench, way: str, task: Task) -> Cost:
+    cost = cost_of(lambda: bench.do(way, task))
+    shutil.rmtree(task.scratch)
+    return cost
 
 
 def _epoch_record(case: str, way: str, outputs: int, rows: int, cost: Cost, walls: list[float]) -> Record:
@@ -179,7 +202,7 @@ def _epoch_record(case: str, way: str, outputs: int, rows: int, cost: Cost, wall
 def large_epoch(bench: Bench) -> Iterator[Record]:
     """5 M events in one epoch: how much memory it takes."""
     source = shape.repeated(bench.events, 5)
-    cost = bench.measure(ways.OURS, bench.task(shape.routed(3), source))
+    cost = _once(bench, ways.OURS, bench.task(shape.routed(3), source))
     yield best("5 M events in one epoch", ways.OURS, 3, 5 * bench.count, [cost])
 
 

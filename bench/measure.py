@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import psutil
@@ -40,6 +40,10 @@ class Cost:
     def cpu_s(self) -> float:
         """CPU-seconds of the whole tree."""
         return sum(self.cpu.values())
+
+    def shared(self, times: int) -> Cost:
+        """The cost of one, if this is that of `times` equal pieces of work."""
+        return replace(self, wall_s=self.wall_s / times, cpu={role: s / times for role, s in self.cpu.items()})
 
 
 @dataclass(frozen=True)
@@ -137,16 +141,21 @@ def _tree(root: int | None = None) -> list[tuple[str, psutil.Process]]:
 
 
 def _role(process: psutil.Process) -> str:
+    """By the program it runs: its name may be that of the thread it was forked from."""
     try:
-        return "jvm" if process.name().startswith("java") else "workers"
-    except psutil.NoSuchProcess:
+        return "jvm" if os.path.basename(process.exe()) == "java" else "workers"
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
         return "workers"
 
 
 def _look_at_memory(cost: Cost) -> None:
     total = 0.0
-    for role, process in _tree():
+    tree = _tree()
+    jvms = {process.pid for role, process in tree if role == "jvm"}
+    for role, process in tree:
         try:
+            if role == "jvm" and process.ppid() in jvms:
+                continue  # a JVM that has forked to start a program, and is for a moment seen twice
             size = process.memory_info().rss / 1e6
         except psutil.NoSuchProcess:
             continue

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -24,18 +23,31 @@ if TYPE_CHECKING:
 
 @dataclass
 class Task:
-    """Read `source`, write `outputs` under `scratch`, a new folder; `per_epoch` files make an epoch, if given.
+    """Read what is new in `source`, append it to `outputs` under `scratch`; may be done again when more has come.
 
-    `progress` and `times` are filled in by ways that have epochs: what Spark says about each, and what ours does.
+    `per_epoch` files make an epoch, if given. `newest` is where the newest files came from, for ways that are no
+    streams. `progress` and `times` are filled in by ways that have epochs: what Spark says about each, and what ours
+    says.
     """
 
     spark: SparkSession
     outputs: list[shape.Output]
-    source: Path
     scratch: Path
+    newest: Path
     per_epoch: int | None = None
     progress: list[dict[str, Any]] = field(default_factory=list)
     times: list[dict[str, float]] = field(default_factory=list)
+
+    @property
+    def source(self) -> Path:
+        return self.scratch / "landing"
+
+    def land(self, folder: Path, turn: int) -> None:
+        """Let the files of a folder come in."""
+        self.source.mkdir(parents=True, exist_ok=True)
+        for path in sorted(folder.iterdir()):
+            (self.source / f"{turn}-{path.name}").hardlink_to(path)
+        self.newest = folder
 
     def stream(self) -> DataFrame:
         reader = self.spark.readStream.format("text")
@@ -70,7 +82,6 @@ def foreach_batch(*, delta: bool, threads: bool) -> Way:
     """One query whose batches are parsed, kept, and written table by table."""
 
     def way(task: Task) -> None:
-        app = uuid.uuid4().hex
 
         def write(batch: DataFrame, number: int) -> None:
             events = shape.parsed(batch).persist()
@@ -78,7 +89,7 @@ def foreach_batch(*, delta: bool, threads: bool) -> Way:
             def one(output: shape.Output) -> None:
                 writer = shape.flow(output, events).write.mode("append")
                 if delta:
-                    marked = writer.format("delta").option("txnAppId", f"{app}-{output.name}")
+                    marked = writer.format("delta").option("txnAppId", task.place(output))
                     writer = marked.option("txnVersion", number)
                 else:
                     writer = writer.format("parquet")
@@ -159,7 +170,7 @@ def spark_pipelines(task: Task) -> None:
 
 
 def _write_project(folder: Path, code: str, spec_name: str, spec: str) -> None:
-    (folder / "transformations").mkdir(parents=True)
+    (folder / "transformations").mkdir(parents=True, exist_ok=True)
     (folder / "transformations" / "pipeline.py").write_text(code)
     (folder / spec_name).write_text(spec)
 
@@ -168,7 +179,6 @@ def duckdb_alone(task: Task) -> None:
     """DuckDB in this process: no stream, no commit."""
     import duckdb
 
-    task.scratch.mkdir(parents=True)
     connection = duckdb.connect()
     connection.execute(f"SET threads = {task.spark.sparkContext.defaultParallelism}; SET timezone = 'UTC'")
     connection.execute(
@@ -176,7 +186,7 @@ def duckdb_alone(task: Task) -> None:
         SELECT eventId AS event_id, timestamp::TIMESTAMPTZ AS ts, "user".userId AS user_id, "user".country AS country,
                request.endpoint AS endpoint, request.latency_ms AS latency_ms, request.status_code AS status_code,
                request.latency_ms > 200 AS slow, errors
-        FROM read_json('{task.source}/*.json', format = 'newline_delimited', columns = {{
+        FROM read_json('{task.newest}/*.json', format = 'newline_delimited', columns = {{
             eventId: 'VARCHAR', timestamp: 'VARCHAR', user: 'STRUCT(userId VARCHAR, country VARCHAR)',
             request: 'STRUCT(endpoint VARCHAR, latency_ms DOUBLE, status_code INTEGER)',
             errors: 'STRUCT(errorCode VARCHAR, severity VARCHAR)[]'}})"""
@@ -197,9 +207,8 @@ def pyarrow_alone(task: Task) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    task.scratch.mkdir(parents=True)
     writers: dict[str, pq.ParquetWriter] = {}
-    for path in sorted(task.source.iterdir()):
+    for path in sorted(task.newest.iterdir()):
         events, errors = read_with_pyarrow(path)
         for output in task.outputs:
             rows = errors if output.per_error else events

@@ -16,6 +16,12 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from hypothesis import settings
+from hypothesis.database import DirectoryBasedExampleDatabase
+
+# Examples that failed once are kept in the repository, and tried first ever after.
+settings.register_profile("kept", database=DirectoryBasedExampleDatabase(Path(__file__).parent / "examples"))
+settings.load_profile("kept")
 
 # Postgres refuses to run as root; this user exists everywhere and owns nothing.
 _UNPRIVILEGED = "nobody"

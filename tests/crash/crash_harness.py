@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -219,18 +219,23 @@ class Lake:
 
         return self._keep(Child(process.pid, out, join))
 
-    def start_spark(self, *verb: str, crash: str = "", program: str = "-m anabranch.cli.main") -> Child:
+    def start_spark(self, *verb: str, crash: str = "") -> Child:
         """Start the command itself, with Spark."""
-        out = self._out()
         arguments = [*(verb or ("run", "--once")), "--json", "--project", str(self.folder)]
+        return self.start_program(["-m", "anabranch.cli.main", *arguments], {"ANABRANCH_CRASH": crash})
+
+    def start_program(self, arguments: Sequence[str], settings: Mapping[str, str]) -> Child:
+        """Start a Python program, as a shell would: in a process group of its own."""
+        out = self._out()
         with out.open("wb") as file:
             process = subprocess.Popen(
-                [sys.executable, *program.split(), *arguments],
+                [sys.executable, *arguments],
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "ANABRANCH_CRASH": crash},
+                env={**os.environ, **settings},
                 cwd=self.folder,
+                start_new_session=True,
             )
 
         def join(seconds: float) -> int | None:
@@ -290,7 +295,9 @@ class Lake:
         return ended
 
     def _out(self) -> Path:
-        return self.folder / f"out-{len(self.children):03}.txt"
+        out = self.folder / f"out-{len(self.children):03}.txt"
+        out.touch()
+        return out
 
     def _keep(self, child: Child) -> Child:
         self.children.append(child)
@@ -357,6 +364,14 @@ def delta_rows(table: Path, version: int | None) -> Rows:
     return names_of(arrow_dataset(str(table), version).to_table().to_pylist())
 
 
+class Torn(AssertionError):
+    """Tables at the cut do not hold exactly the rows of the same epochs."""
+
+
+class WentBack(AssertionError):
+    """The cut is older than it was."""
+
+
 @dataclass
 class Eye:
     """A reader of the cut: it must never find it torn, wrong, or older than before."""
@@ -372,16 +387,19 @@ class Eye:
         except StateError as error:
             if error.code != "NOTHING_RUN_YET":
                 raise
-            assert self.seen == -1, "what was published is gone"
+            if self.seen >= 0:
+                raise WentBack(f"from epoch {self.seen} to nothing") from error
             return -1
         epoch = cut.epochs.get(CHANNEL, -1)
-        assert epoch >= self.seen, f"the cut went back from epoch {self.seen} to {epoch}"
+        if epoch < self.seen:
+            raise WentBack(f"from epoch {self.seen} to {epoch}")
         self.seen = epoch
         self.looks += 1
         if epoch >= 0:
             for table in TABLES:
                 found = compare(names_of(_pylist(cut.arrow(table))), self.lake.model.expected(table, epoch + 1))
-                assert not found.wrong, f"torn at epoch {epoch}: {table} {found}"
+                if found.wrong:
+                    raise Torn(f"epoch {epoch}, {table}: {found}")
         return epoch
 
 
@@ -391,14 +409,17 @@ def _pylist(table: pa.Table) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def reading(lake: Lake) -> Iterator[Eye]:
-    """A reader that looks at the cut again and again, from a thread, while the block runs."""
+def reading(lake: Lake, every: float = 0.0) -> Iterator[Eye]:
+    """A reader that looks at the cut again and again, from a thread, while the block runs.
+
+    `every` so many seconds, where looking all the time would take the processor from those that are being tested.
+    """
     eye, done = Eye(lake), threading.Event()
     failure: list[BaseException] = []
 
     def loop() -> None:
         try:
-            while not done.is_set():
+            while not done.wait(every):
                 eye.look()
         except BaseException as error:  # noqa: BLE001 - raised again by whoever started the reader
             failure.append(error)

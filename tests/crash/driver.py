@@ -29,6 +29,7 @@ from anabranch.core.epoch import StagedFile
 from anabranch.core.graph import build
 from anabranch.core.plan import ChannelPlan, make_plan
 from anabranch.engine import channel, run
+from anabranch.engine.checkpoint import Checkpoint
 from anabranch.engine.epoch import ChannelRun
 from anabranch.engine.program import OutputColumns
 from anabranch.engine.stage import writer
@@ -164,9 +165,9 @@ def program(_plan: ChannelPlan, frames: Mapping[str, Any]) -> SimpleNamespace:
     return SimpleNamespace(frame=frames["landing"], parts=PARTS, sources=("json",))
 
 
-def start(program: SimpleNamespace, work: ChannelRun, seconds: float, *, once: bool) -> Query:
+def start(program: SimpleNamespace, work: ChannelRun, checkpoint: Checkpoint, seconds: float, *, once: bool) -> Query:
     """Start the query of the one channel."""
-    query = Query(program.frame, work.checkpoint.folder, work.batch, once=once, seconds=seconds)
+    query = Query(program.frame, checkpoint.folder, work.batch, once=once, seconds=seconds)
     query.start()
     return query
 
@@ -174,7 +175,7 @@ def start(program: SimpleNamespace, work: ChannelRun, seconds: float, *, once: b
 def without_spark() -> None:
     """Put the stand-ins in the places where the engine would turn to Spark; a place that has moved is an error."""
     for module, name, instead in (
-        (run, "open_spark", lambda _project: None),
+        (run, "open_spark", lambda *_: None),
         (run, "plan_with_spark", plan),
         (channel, "output_schemas", lambda _plan, _frames: SCHEMAS),
         (channel, "make_program", program),

@@ -19,6 +19,9 @@ SUPPORTED = ("4.1.",)
 #: Options that tell one source from another. Never credentials: what is found here is stored.
 _IDENTIFYING = ("path", "subscribe", "subscribepattern", "assign", "topic", "dbtable", "rowspersecond")
 
+#: The column with a file's path, size and time, which Spark adds to a source where a query asks for it.
+METADATA_COLUMN = "_metadata"
+
 #: A node of a plan, an expression or an attribute: an object of the JVM.
 Node = Any
 
@@ -34,8 +37,8 @@ def check_version(spark: SparkSession) -> None:
 
 
 def kind(node: Node) -> str:
-    """The class of a node, without its package."""
-    name: str = node.getClass().getSimpleName()
+    """The class of a node of a plan or of an expression, without its package."""
+    name: str = node.productPrefix()
     return name
 
 
@@ -92,7 +95,9 @@ def describe(relation: Node) -> str:
 def same_source(relation: Node) -> tuple[Any, ...]:
     """Equal for two relations that read the same thing in the same way. Holds options: not to be stored or shown."""
     name, options = _name_and_options(relation)
-    columns = tuple((a.name(), a.dataType().catalogString()) for a in items(relation.output()))
+    columns = tuple(
+        (a.name(), a.dataType().catalogString()) for a in items(relation.output()) if a.name() != METADATA_COLUMN
+    )
     return kind(relation), name, tuple(sorted(options.items())), columns
 
 
@@ -105,6 +110,18 @@ def _name_and_options(relation: Node) -> tuple[str, dict[str, str]]:
     return relation.sourceName(), {k.lower(): v for k, v in options.items()}
 
 
+class _Classes:
+    """The classes of a package, each looked up once."""
+
+    def __init__(self, package: Any) -> None:
+        self._package = package
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._package, name)
+        setattr(self, name, found)
+        return found
+
+
 class Catalyst:
     """Makes plans and expressions."""
 
@@ -112,37 +129,38 @@ class Catalyst:
         check_version(spark)
         self._spark = spark
         self._jvm: Any = spark._jvm  # noqa: SLF001
-
-    @cached_property
-    def e(self) -> Any:
-        """The package of expressions: `catalyst.e.And(a, b)`."""
-        return self._jvm.org.apache.spark.sql.catalyst.expressions
-
-    @cached_property
-    def _plans(self) -> Any:
-        return self._jvm.org.apache.spark.sql.catalyst.plans.logical
-
-    @cached_property
-    def _types(self) -> Any:
-        return self._jvm.org.apache.spark.sql.types.DataTypes
-
-    @cached_property
-    def nothing(self) -> Any:
-        """Scala's None."""
-        return getattr(getattr(self._jvm.scala, "None$"), "MODULE$")
+        catalyst = self._jvm.org.apache.spark.sql.catalyst
+        #: The package of expressions: `catalyst.e.And(a, b)`.
+        self.e = _Classes(catalyst.expressions)
+        self._plans = _Classes(catalyst.plans.logical)
+        self._optimizer = _Classes(catalyst.optimizer)
+        self._types = _Classes(self._jvm.org.apache.spark.sql.types.DataTypes)
+        self._lists = _Classes(self._jvm.java.util)
+        self._converters = _Classes(self._jvm.scala.jdk.javaapi.CollectionConverters)
+        self._python = catalyst.trees.TreePattern.PYTHON_UDF()
+        #: Scala's None.
+        self.nothing = getattr(getattr(self._jvm.scala, "None$"), "MODULE$")
+        self._empty = self.seq([])
+        self._new_number = getattr(getattr(self.e, "NamedExpression$"), "MODULE$").newExprId
+        self._attribute_map = getattr(getattr(self.e, "AttributeMap$"), "MODULE$").apply
+        self._pair = self._jvm.scala.Tuple2
 
     def seq(self, things: Iterable[Any]) -> Any:
         """A Scala sequence."""
-        builder = self._jvm.scala.collection.immutable.Vector.newBuilder()
+        together = self._lists.ArrayList()
         for thing in things:
-            builder.addOne(thing)
-        return builder.result()
+            together.add(thing)
+        return self._converters.asScala(together).toSeq()
+
+    def calls_python(self, node: Node) -> bool:
+        """Whether a plan or an expression calls a Python function, in itself or below."""
+        found: bool = node.containsPattern(self._python)
+        return found
 
     def alias(self, expression: Node, name: str, like: Node | None = None) -> Node:
         """An expression with a name; `like` gives it the identity of another alias or attribute."""
-        new = getattr(getattr(self.e, "NamedExpression$"), "MODULE$").newExprId
-        number = like.exprId() if like is not None else new()
-        return self.e.Alias(expression, name, number, self.seq([]), self.nothing, self.seq([]))
+        number = like.exprId() if like is not None else self._new_number()
+        return self.e.Alias(expression, name, number, self._empty, self.nothing, self._empty)
 
     def integer(self, value: int) -> Node:
         """A whole number."""
@@ -161,6 +179,20 @@ class Catalyst:
         """A projection."""
         return self._plans.Project(self.seq(expressions), plan)
 
+    def adding(self, expressions: Iterable[Node], plan: Node) -> Node:
+        """A projection that keeps every column of a plan."""
+        return self._plans.Project(plan.output().appendedAll(self.seq(expressions)), plan)
+
+    def exploded(self, array: Node, attribute: Node, plan: Node) -> Node:
+        """A row for each element of an array, which becomes an attribute."""
+        # Of an inner explode Spark may infer a filter that computes the array, and so parses its JSON, once more.
+        explode = self.e.Explode(array)
+        return self._plans.Generate(explode, self._empty, True, self.nothing, self.seq([attribute]), plan)
+
+    def inlined(self, plan: Node) -> Node:
+        """The plan with the queries of its WITH clauses put where they are read, as the optimizer would."""
+        return self._optimizer.InlineCTE(False, False).apply(plan) if kind(plan) == "WithCTE" else plan
+
     def with_children(self, plan: Node, children: Iterable[Node]) -> Node:
         """The node over other children."""
         return plan.withNewChildren(self.seq(children))
@@ -169,9 +201,7 @@ class Catalyst:
         """The node, its children left alone, with attributes replaced: identity -> (old, new)."""
         if not replaced:
             return plan
-        pairs = [self._jvm.scala.Tuple2(old, new) for old, new in replaced.values()]
-        maps = getattr(getattr(self.e, "AttributeMap$"), "MODULE$")
-        return plan.rewriteAttrs(maps.apply(self.seq(pairs)))
+        return plan.rewriteAttrs(self._attribute_map(self.seq(self._pair(old, new) for old, new in replaced.values())))
 
     def frame(self, plan: Node) -> DataFrame:
         """A frame of a plan."""

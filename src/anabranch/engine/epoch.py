@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from anabranch.connectors.contract import Sink, Staging
@@ -111,24 +111,28 @@ class ChannelRun:
             )
         self.checkpoint.settle(key.epoch)
         crash.point("read")
+        # The first epoch of a new generation takes the place of what the one before it left.
+        first = self.generation > 1 and self.ledger.last(key.pipeline, key.channel, key.generation) is None
         try:
-            receipts = self._stage(frame, key, tuple(self.sinks))  # 2, 3
+            receipts = self._stage(frame, key, dict.fromkeys(self.sinks, first))  # 2, 3
         except Exception as error:
             self.listener(EpochDiscarded(key.channel, key.epoch, f"staging failed: {type(error).__name__}"))
             raise
         crash.point("staged")
-        times = {"stage": time.monotonic() - started}
-        return decide(self.ledger, self.lease, key, receipts, offsets=offsets, times=times)  # 4
+        staged = time.monotonic()
+        times = {"stage": staged - started}
+        record = decide(self.ledger, self.lease, key, receipts, offsets=offsets, times=times)  # 4
+        return replace(record, times={**times, "decide": time.monotonic() - staged})
 
     def _again(self, frame: Any, record: EpochRecord) -> EpochRecord:
         """Stage anew, from the same offsets, what was damaged before its sink took it."""
-        self.ledger.redecide(self.lease, record.key, self._stage(frame, record.key, record.restaging))
+        needed = {name: record.receipts[name].replace for name in record.restaging}
+        self.ledger.redecide(self.lease, record.key, self._stage(frame, record.key, needed))
         fresh = self.ledger.epoch(record.key)
         assert fresh is not None, "the ledger lost an epoch it has just written"
         return fresh
 
-    def _stage(self, frame: Any, key: EpochKey, names: tuple[str, ...]) -> list[Receipt]:
-        staged = self.stage(frame, {name: self.sinks[name].staging(key, self.lease.token) for name in names})
-        # The first epoch of a new generation takes the place of what the one before it left.
-        first = self.generation > 1 and self.ledger.last(key.pipeline, key.channel, key.generation) is None
-        return [self.sinks[name].receipt(key, files, replace=first) for name, files in staged.items()]
+    def _stage(self, frame: Any, key: EpochKey, needed: Mapping[str, bool]) -> list[Receipt]:
+        """Stage the outputs that are needed; True for one that replaces what its sink holds."""
+        staged = self.stage(frame, {name: self.sinks[name].staging(key, self.lease.token) for name in needed})
+        return [self.sinks[name].receipt(key, files, replace=needed[name]) for name, files in staged.items()]

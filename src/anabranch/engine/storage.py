@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,11 +101,16 @@ def claim(storage: Storage, ledger: Ledger, name: str) -> PipelineRecord:
 
 
 def _write_whole(path: Path, text: str) -> None:
-    """All of the text or no file at all, whatever crashes."""
+    """All of the text or no file at all, whatever crashes, and however many processes do it at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix(".new")
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     with aside.open("w") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
     aside.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the name must be as durable as the epochs that rely on it
+    finally:
+        os.close(folder)

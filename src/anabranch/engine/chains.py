@@ -1,0 +1,295 @@
+"""Walk a flow's plan from its top down to its base: the first node that is not row-wise.
+
+A base is a source, or an aggregation, a join, a deduplication. What stands above it is kept as steps that say, of every
+expression, what must be known before it can be moved: what it refers to, whether it is deterministic, whether it may
+raise. Each call into the JVM costs, so a node that several flows share is looked at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from pyspark.sql import DataFrame
+
+from anabranch.engine.catalyst import Catalyst, Node, analyzed, identity, is_source, items, kind, same_source
+
+#: Nodes that change no row: they give names, or say how late rows may be, which only matters to what keeps state.
+_TRANSPARENT = ("SubqueryAlias", "View", "EventTimeWatermark")
+
+#: Generators whose rows can be told by a position.
+_GENERATORS = ("Explode", "PosExplode", "Inline")
+
+#: Expressions that never raise, whatever their arguments hold.
+_NEVER_RAISE = frozenset(
+    """
+    Alias And ArrayContains AttributeReference CaseWhen Coalesce Concat Contains CreateArray CreateNamedStruct EndsWith
+    EqualNullSafe EqualTo GetArrayStructFields GetJsonObject GetMapValue GetStructField GreaterThan GreaterThanOrEqual
+    If In InSet IsNaN IsNotNull IsNull Length LessThan LessThanOrEqual Like Literal Lower MapEntries MapKeys MapValues
+    Not Or Size StartsWith StringTrim Substring Upper
+    """.split()  # noqa: SIM905  a list of a word per line is no easier to read
+)
+
+#: Why a node is the base of a branch of its own.
+_REASONS = {
+    "Aggregate": "aggregates",
+    "Deduplicate": "drops duplicates",
+    "DeduplicateWithinWatermark": "drops duplicates",
+    "Distinct": "drops duplicates",
+    "GlobalLimit": "limits rows",
+    "Join": "joins",
+    "MapInArrow": "calls a Python function for many rows at a time",
+    "MapInPandas": "calls a Python function for many rows at a time",
+    "Repartition": "moves rows between tasks",
+    "RepartitionByExpression": "moves rows between tasks",
+    "Sort": "sorts",
+    "Union": "unites flows",
+    "Window": "uses a window",
+}
+
+
+@dataclass(frozen=True)
+class Expression:
+    """An expression and the attributes it refers to, by their identities."""
+
+    node: Node
+    refers: frozenset[int]
+    deterministic: bool
+    python: bool  # calls a Python function
+
+    @cached_property
+    def may_raise(self) -> bool:
+        """Whether some row could make it fail. What is constant fails when it is planned, for a flow alone too."""
+        return _may_raise(self.node) and not self.node.foldable()
+
+
+@dataclass(frozen=True)
+class Defined:
+    """A column that a projection adds."""
+
+    number: int
+    alias: Node
+    expression: Expression
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """A column that is another one under a new name."""
+
+    number: int
+    alias: Node
+    of: int
+    attribute: Node
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Columns added to those below."""
+
+    defined: tuple[Defined, ...]
+    renamed: tuple[Renamed, ...]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A filter."""
+
+    node: Node
+    condition: Expression
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A row for each element of an array or map; `added` are the columns of the element."""
+
+    node: Node
+    array: Expression
+    how: str  # Explode, PosExplode or Inline
+    of_map: bool
+    outer: bool
+    added: tuple[tuple[int, Node], ...]
+
+
+Step = Projection | Selection | Generation
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A flow as the row-wise steps over its base, in running order; `reason` says why its base is not a source."""
+
+    flow: str
+    plan: Node
+    base: Node
+    steps: tuple[Step, ...]
+    output: tuple[tuple[int, Node], ...]
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class _Below:
+    """What stands below a node: a base and the steps over it."""
+
+    base: Node
+    steps: tuple[Step, ...]
+    reason: str | None
+
+
+class Walk:
+    """Walks the plans of many flows, each shared node once."""
+
+    def __init__(self, catalyst: Catalyst) -> None:
+        self._catalyst = catalyst
+        self._seen: dict[int, list[tuple[Node, _Below]]] = {}
+
+    def chain(self, flow: str, plan: Node) -> Chain:
+        """A flow as steps over its base."""
+        above: list[tuple[int, Node]] = []
+        node, mark = plan, plan.hashCode()
+        while (below := self._known(mark, node)) is None:
+            if kind(node) not in (*_TRANSPARENT, "Project", "Filter", "Generate"):
+                below = _Below(node, (), _reason(node))
+            elif why := _refused(node):
+                below = _Below(node, (), why)
+            else:
+                above.append((mark, node))
+                node = node.children().apply(0)
+                mark = node.hashCode()
+                continue
+            self._seen.setdefault(mark, []).append((node, below))
+        for mark, node in reversed(above):
+            if kind(node) not in _TRANSPARENT:
+                below = _Below(below.base, (*below.steps, self._step(node)), below.reason)
+            self._seen.setdefault(mark, []).append((node, below))
+        output = tuple((identity(a), a) for a in items(plan.output()))
+        return Chain(flow, plan, below.base, below.steps, output, below.reason)
+
+    def _known(self, mark: int, node: Node) -> _Below | None:
+        return next((below for other, below in self._seen.get(mark, ()) if node.fastEquals(other)), None)
+
+    def _step(self, node: Node) -> Step:
+        # What holds for a whole plan need not be asked of each expression.
+        sure, python = node.deterministic(), self._catalyst.calls_python(node)
+
+        def look(expression: Node) -> Expression:
+            refers = frozenset(identity(a) for a in items(expression.references().toSeq()))
+            calls = python and self._catalyst.calls_python(expression)
+            return Expression(expression, refers, sure or expression.deterministic(), calls)
+
+        if kind(node) == "Filter":
+            return Selection(node, look(node.condition()))
+        if kind(node) == "Generate":
+            generator = node.generator()
+            of_map = generator.child().dataType().typeName() == "map"
+            added = tuple((identity(a), a) for a in items(node.generatorOutput()))
+            return Generation(node, look(generator.child()), kind(generator), of_map, node.outer(), added)
+        defined, renamed = [], []
+        for alias in [e for e in items(node.projectList()) if kind(e) == "Alias"]:
+            child = alias.child()
+            if kind(child) == "AttributeReference":
+                renamed.append(Renamed(identity(alias), alias, identity(child), child))
+            else:
+                defined.append(Defined(identity(alias), alias, look(child)))
+        return Projection(tuple(defined), tuple(renamed))
+
+
+def _reason(base: Node) -> str | None:
+    """Why rows cannot be followed below a base; None if there is nothing below."""
+    return _REASONS.get(kind(base), f"uses {kind(base)}") if base.children().size() else None
+
+
+def _refused(node: Node) -> str | None:
+    """Why a node that is row-wise by its kind cannot be a step."""
+    if node.subqueries().size():
+        return "has a subquery"
+    if kind(node) == "Generate" and kind(node.generator()) not in _GENERATORS:
+        return f"generates rows with {node.generator().prettyName()}"
+    return None
+
+
+def _may_raise(expression: Node) -> bool:
+    name = kind(expression)
+    if name == "JsonToStructs":
+        safe = "failfast" not in expression.options().toString().lower()
+    elif name == "Cast":
+        safe = expression.dataType().typeName() == "string"
+    else:
+        safe = name in _NEVER_RAISE
+    return not safe or any(_may_raise(child) for child in items(expression.children()))
+
+
+def share_sources(catalyst: Catalyst, frames: Mapping[str, DataFrame]) -> dict[str, Node]:
+    """The plans of the flows, in which a source that several flows name each for itself is one and the same.
+
+    Spark adds `_metadata` to a source where a flow asks for it; then all read it with that column, and those that did
+    not ask drop it.
+    """
+    plans = {name: catalyst.inlined(analyzed(frame)) for name, frame in frames.items()}
+    found = {name: [leaf for leaf in items(plan.collectLeaves()) if is_source(leaf)] for name, plan in plans.items()}
+    shared: dict[object, _Shared] = {}
+    keys: dict[str, list[object]] = {}
+    for name, relations in found.items():
+        keys[name] = [same_source(relation) for relation in relations]
+        if len(set(keys[name])) == len(relations):  # a self-join needs its two readings apart
+            for key, relation in zip(keys[name], relations, strict=True):
+                shared.setdefault(key, _Shared()).see(relation)
+    for name, relations in found.items():
+        if len(set(keys[name])) == len(relations):
+            for key, relation in zip(keys[name], relations, strict=True):
+                plans[name] = shared[key].put(catalyst, plans[name], relation)
+    return plans
+
+
+class _Shared:
+    """One source, as the flows name it: its widest reading, and the attributes that stand for those of the others."""
+
+    def __init__(self) -> None:
+        self.widest: Node = None
+        self.attributes: dict[tuple[str, int], Node] = {}
+
+    def see(self, relation: Node) -> None:
+        columns = _columns(relation)
+        for place, attribute in columns.items():
+            self.attributes.setdefault(place, attribute)
+        if self.widest is None or len(columns) > self.widest.output().size():
+            self.widest = relation
+
+    def put(self, catalyst: Catalyst, plan: Node, relation: Node) -> Node:
+        """The plan, reading this instead of its own relation."""
+        own, wide = _columns(relation), _columns(self.widest)
+        replaced = {
+            identity(old): (old, self.attributes[place])
+            for place, old in [*own.items(), *wide.items()]
+            if identity(old) != identity(self.attributes[place])
+        }
+        narrow = [self.attributes[place] for place in own] if len(own) < len(wide) else None
+        if not replaced and narrow is None:
+            return plan
+        return _rereading(catalyst, plan, relation, self.widest, narrow, replaced)
+
+
+def _columns(relation: Node) -> dict[tuple[str, int], Node]:
+    """The attributes of a relation by name and, as names may be doubled, by how often the name came before."""
+    places: dict[tuple[str, int], Node] = {}
+    for attribute in items(relation.output()):
+        name = attribute.name()
+        places[name, sum(other == name for other, _ in places)] = attribute
+    return places
+
+
+def _rereading(
+    catalyst: Catalyst,
+    plan: Node,
+    old: Node,
+    new: Node,
+    narrow: list[Node] | None,
+    replaced: Mapping[int, tuple[Node, Node]],
+) -> Node:
+    children = items(plan.children())
+    if not children and plan.fastEquals(old):
+        relation = catalyst.rewrite(new, replaced)
+        return relation if narrow is None else catalyst.project(narrow, relation)
+    if children:
+        inner = [_rereading(catalyst, child, old, new, narrow, replaced) for child in children]
+        plan = catalyst.with_children(plan, inner)
+    return catalyst.rewrite(plan, replaced)
