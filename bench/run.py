@@ -18,6 +18,7 @@ import startup
 from cases import Bench, all_cases
 from plot import plot
 from report import goals, table
+from shape import DATA
 
 from anabranch.engine.session import LOCAL_CHECKPOINT, open_session
 
@@ -41,7 +42,8 @@ def main() -> None:
         print(f"[{time.monotonic() - started:6.0f} s] {line}", file=sys.stderr, flush=True)
 
     records = []
-    with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as name:
+    DATA.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="run-", dir=DATA) as name:  # beside the events, which are linked into it
         spark = open_session(app_name="bench", log_folder=Path(name) / "log", settings=SETTINGS)
         try:
             for record in all_cases(Bench(spark, Path(name), quick, say)):

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.core.epoch import CutRecord, CutTable
 from anabranch.errors import ProjectError, StateError, did_you_mean
-from anabranch.load.project import Project, read_project
+from anabranch.load.project import Project, project_at, read_project
 from anabranch.store.ledger import Ledger, PipelineRecord
 
 if TYPE_CHECKING:
@@ -110,9 +110,7 @@ def _found(path: Path) -> Project:
     identity = path / "_anabranch" / "identity.json"
     if not identity.exists():
         return read_project(path)
-    from anabranch.streams import project_of
-
-    return project_of(json.loads(identity.read_text())["name"], path, 0.0)
+    return project_at(path, json.loads(identity.read_text())["name"])
 
 
 @contextmanager

@@ -100,7 +100,9 @@ def fan_out(
     listener: Listener | None = None,
 ) -> FanOut:
     """Feed one stream to many tables that commit together; `listener` gets every event of the run."""
-    project = project_of(name, storage, trigger_seconds)
+    from anabranch.load.project import project_at
+
+    project = project_at(Path(storage), name, trigger_seconds=trigger_seconds)
     return FanOut(stream, as_outputs(outputs), project, listener or _nobody)
 
 
@@ -118,8 +120,9 @@ def each_batch(
         stream.writeStream.foreachBatch(write).option("checkpointLocation", ...).start().awaitTermination()
     """
     from anabranch.engine.each_batch import BatchBody
+    from anabranch.load.project import project_at
 
-    body = BatchBody(project_of(name, storage, 10.0), as_outputs(outputs), listener or _nobody)
+    body = BatchBody(project_at(Path(storage), name), as_outputs(outputs), listener or _nobody)
     try:
         yield body
     finally:
@@ -129,25 +132,6 @@ def each_batch(
 def as_outputs(outputs: Mapping[str, Query | Output]) -> dict[str, Output]:
     """Plain functions as outputs with nothing else said."""
     return {name: o if isinstance(o, Output) else Output(o) for name, o in outputs.items()}
-
-
-def project_of(name: str, storage: str | Path, trigger_seconds: float) -> Project:
-    """What a project file would say."""
-    from anabranch.load.project import Project
-
-    root = Path(storage).resolve()
-    return Project(
-        name=name,
-        spec_file=root,
-        root=root,
-        storage=str(root),
-        ledger=str(root / "_anabranch" / "ledger.db"),
-        database=None,
-        catalog=None,
-        configuration={},
-        files=(),
-        trigger_seconds=trigger_seconds,
-    )
 
 
 def pipeline_of(name: str, frame: DataFrame, outputs: Mapping[str, Output]) -> Pipeline:

@@ -13,13 +13,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import driver
-import pyarrow as pa
 from crash_model import TABLES, Model, Rows, compare, land, names_of
 from crash_project import CHANNEL, FLOWS, make_project
 
@@ -100,8 +100,9 @@ class Child:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
-    def ended(self) -> bool:
-        return self._join(0) is not None
+    def ended(self, within: float = 0.0) -> bool:
+        """Whether it has ended, or does so soon."""
+        return self._join(within) is not None
 
     def until_stopped(self) -> None:
         """Wait until the child is stopped by SIGSTOP."""
@@ -257,7 +258,7 @@ class Lake:
         self.eye.look()
         return ended
 
-    def paused(self, point: str) -> Child:
+    def paused(self, point: str, *, spark: bool = False) -> Child:
         """Start it and pause it, as a whole, at a point of an epoch that is landed for it; nothing is locked then.
 
         Other threads go on until the pause comes. Should one have been inside a ledger transaction, everybody would
@@ -265,7 +266,7 @@ class Lake:
         """
         while True:
             self.land(2)
-            child = self.start(crash=f"{point}:stop")
+            child = (self.start_spark if spark else self.start)(crash=f"{point}:stop")
             child.until_stopped()
             if self._ledger_is_free():
                 return child
@@ -321,6 +322,8 @@ class Lake:
         for table in TABLES:
             found = compare(self.rows(table), self.model.expected(table))
             assert not found.wrong, f"{table}: {found}"
+            epochs = Counter(txn["version"] for txn in self.actions(table, "txn"))
+            assert set(epochs.values()) <= {1}, f"{table} took an epoch again: {epochs}"
         assert self.leftovers() == []
 
     def leftovers(self) -> list[str]:
@@ -328,13 +331,16 @@ class Lake:
         left: list[str] = []
         for table in TABLES:
             root = self.table(table)
-            named: set[str] = set()
-            for commit in (root / "_delta_log").glob("*.json"):
-                actions = [json.loads(line) for line in commit.read_text().splitlines()]
-                named |= {action["add"]["path"] for action in actions if "add" in action}
+            named = {add["path"] for add in self.actions(table, "add")}
             files = {str(p.relative_to(root)) for p in root.rglob("*.parquet") if "_delta_log" not in p.parts}
             left += sorted(f"{table}/{path}" for path in files - named)
         return left
+
+    def actions(self, table: str, kind: str) -> list[dict[str, Any]]:
+        """What the commits in a table's log say, without asking anybody who could be wrong about it."""
+        commits = sorted((self.table(table) / "_delta_log").glob("*.json"))
+        lines = [json.loads(line) for commit in commits for line in commit.read_text().splitlines()]
+        return [line[kind] for line in lines if kind in line]
 
     def copy(self, what: Path, to: str) -> Path:
         """A copy of a file or folder, beside the project."""
@@ -380,32 +386,29 @@ class Eye:
     seen: int = -1
     looks: int = 0
 
-    def look(self) -> int:
-        """Read every table at the cut; the epoch that was found."""
+    def read(self) -> tuple[int, Mapping[str, Rows]]:
+        """What there is to see: the epoch, -1 before the first, and every table."""
         try:
             cut = read.cut(self.lake.folder)
         except StateError as error:
             if error.code != "NOTHING_RUN_YET":
                 raise
-            if self.seen >= 0:
-                raise WentBack(f"from epoch {self.seen} to nothing") from error
-            return -1
+            return -1, {}
         epoch = cut.epochs.get(CHANNEL, -1)
+        return epoch, {table: names_of(cut.arrow(table).to_pylist()) for table in (TABLES if epoch >= 0 else ())}
+
+    def look(self) -> int:
+        """Read every table at the cut and compare; the epoch that was found."""
+        epoch, tables = self.read()
         if epoch < self.seen:
             raise WentBack(f"from epoch {self.seen} to {epoch}")
         self.seen = epoch
         self.looks += 1
-        if epoch >= 0:
-            for table in TABLES:
-                found = compare(names_of(_pylist(cut.arrow(table))), self.lake.model.expected(table, epoch + 1))
-                if found.wrong:
-                    raise Torn(f"epoch {epoch}, {table}: {found}")
+        for table, rows in tables.items():
+            found = compare(rows, self.lake.model.expected(table, epoch + 1))
+            if found.wrong:
+                raise Torn(f"epoch {epoch}, {table}: {found}")
         return epoch
-
-
-def _pylist(table: pa.Table) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = table.to_pylist()
-    return rows
 
 
 @contextlib.contextmanager

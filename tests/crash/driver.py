@@ -100,10 +100,10 @@ class Query(threading.Thread):
             (checkpoint / log).mkdir(parents=True, exist_ok=True)
 
     @property
-    def isActive(self) -> bool:  # noqa: N802 - the name Spark gave it
+    def isActive(self) -> bool:
         return self.is_alive()
 
-    def awaitTermination(self, seconds: float) -> None:  # noqa: N802
+    def awaitTermination(self, seconds: float) -> None:
         self.join(seconds)
         if self._error is not None:
             raise StreamingQueryException(str(self._error))

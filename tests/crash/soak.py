@@ -26,11 +26,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from crash_foreign import append, optimize  # noqa: E402
-from crash_harness import Child, Ended, Eye, Lake, Torn, WentBack  # noqa: E402
-from crash_model import TABLES, compare  # noqa: E402
+from crash_foreign import append, optimize
+from crash_harness import Child, Ended, Eye, Lake, Torn, WentBack
+from crash_model import TABLES, compare
 
-from anabranch.core.crash import POINTS  # noqa: E402
+from anabranch.core.crash import POINTS
 
 ANY_MOMENT = "any moment"
 

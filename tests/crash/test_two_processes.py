@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import sqlite3
@@ -161,11 +160,5 @@ def _channel(lake: Lake) -> tuple[int, float]:
 
 def _files_named(lake: Lake, token: int) -> set[str]:
     """Files that a process with this token staged and that a commit names."""
-    named: set[str] = set()
-    for table in TABLES:
-        for commit in (lake.table(table) / "_delta_log").glob("*.json"):
-            for line in commit.read_text().splitlines():
-                path = json.loads(line).get("add", {}).get("path", "")
-                if re.search(rf"ab-[0-9a-f]+-\d+-\d+-{token}-", path):
-                    named.add(path)
-    return named
+    mine = re.compile(rf"ab-[0-9a-f]+-\d+-\d+-{token}-")
+    return {add["path"] for table in TABLES for add in lake.actions(table, "add") if mine.search(add["path"])}

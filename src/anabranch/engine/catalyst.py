@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -128,7 +128,8 @@ class Catalyst:
     def __init__(self, spark: SparkSession) -> None:
         check_version(spark)
         self._spark = spark
-        self._jvm: Any = spark._jvm  # noqa: SLF001
+        jvm: Any = spark._jvm  # noqa: SLF001
+        self._jvm = cast(Any, jvm)
         catalyst = self._jvm.org.apache.spark.sql.catalyst
         #: The package of expressions: `catalyst.e.And(a, b)`.
         self.e = _Classes(catalyst.expressions)

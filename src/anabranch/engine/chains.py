@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -184,7 +185,8 @@ class Walk:
             added = tuple((identity(a), a) for a in items(node.generatorOutput()))
             return Generation(node, look(generator.child()), kind(generator), of_map, node.outer(), added)
         defined, renamed = [], []
-        for alias in [e for e in items(node.projectList()) if kind(e) == "Alias"]:
+        new = items(node.projectList().diff(node.child().output()))  # most only pass what is below
+        for alias in [e for e in new if kind(e) == "Alias"]:
             child = alias.child()
             if kind(child) == "AttributeReference":
                 renamed.append(Renamed(identity(alias), alias, identity(child), child))
@@ -227,54 +229,71 @@ def share_sources(catalyst: Catalyst, frames: Mapping[str, DataFrame]) -> dict[s
     plans = {name: catalyst.inlined(analyzed(frame)) for name, frame in frames.items()}
     found = {name: [leaf for leaf in items(plan.collectLeaves()) if is_source(leaf)] for name, plan in plans.items()}
     shared: dict[object, _Shared] = {}
-    keys: dict[str, list[object]] = {}
+    readings: list[_Reading] = []
     for name, relations in found.items():
-        keys[name] = [same_source(relation) for relation in relations]
-        if len(set(keys[name])) == len(relations):  # a self-join needs its two readings apart
-            for key, relation in zip(keys[name], relations, strict=True):
-                shared.setdefault(key, _Shared()).see(relation)
+        own = [_reading(relation, readings) for relation in relations]
+        if len({reading.source for reading in own}) == len(own):  # a self-join needs its two readings apart
+            for reading in own:
+                shared.setdefault(reading.source, _Shared()).see(reading)
+        else:
+            found[name] = []
     for name, relations in found.items():
-        if len(set(keys[name])) == len(relations):
-            for key, relation in zip(keys[name], relations, strict=True):
-                plans[name] = shared[key].put(catalyst, plans[name], relation)
+        for reading in [_reading(relation, readings) for relation in relations]:
+            plans[name] = shared[reading.source].put(catalyst, plans[name], reading)
     return plans
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """A source as a flow reads it; its columns by name and, as names may be doubled, how often the name came before."""
+
+    relation: Node
+    source: tuple[Any, ...]
+    columns: Mapping[tuple[str, int], Node]
+
+
+def _reading(relation: Node, known: list[_Reading]) -> _Reading:
+    found = next((one for one in known if relation.fastEquals(one.relation)), None)
+    if found is None:
+        columns: dict[tuple[str, int], Node] = {}
+        for attribute in items(relation.output()):
+            name = attribute.name()
+            columns[name, sum(other == name for other, _ in columns)] = attribute
+        found = _Reading(relation, same_source(relation), columns)
+        known.append(found)
+    return found
+
+
 class _Shared:
-    """One source, as the flows name it: its widest reading, and the attributes that stand for those of the others."""
+    """One source, as the flows read it: its widest reading, and the attributes that stand for those of the others."""
 
     def __init__(self) -> None:
-        self.widest: Node = None
-        self.attributes: dict[tuple[str, int], Node] = {}
+        self._widest: _Reading | None = None
+        self._attributes: dict[tuple[str, int], Node] = {}
+        self._put: dict[int, tuple[list[Node] | None, dict[int, tuple[Node, Node]]]] = {}
 
-    def see(self, relation: Node) -> None:
-        columns = _columns(relation)
-        for place, attribute in columns.items():
-            self.attributes.setdefault(place, attribute)
-        if self.widest is None or len(columns) > self.widest.output().size():
-            self.widest = relation
+    def see(self, reading: _Reading) -> None:
+        """Take one more reading into account."""
+        self._attributes = {**reading.columns, **self._attributes}
+        if self._widest is None or len(reading.columns) > len(self._widest.columns):
+            self._widest = reading
 
-    def put(self, catalyst: Catalyst, plan: Node, relation: Node) -> Node:
+    def put(self, catalyst: Catalyst, plan: Node, reading: _Reading) -> Node:
         """The plan, reading this instead of its own relation."""
-        own, wide = _columns(relation), _columns(self.widest)
-        replaced = {
-            identity(old): (old, self.attributes[place])
-            for place, old in [*own.items(), *wide.items()]
-            if identity(old) != identity(self.attributes[place])
-        }
-        narrow = [self.attributes[place] for place in own] if len(own) < len(wide) else None
+        assert self._widest is not None, "a reading is seen before it is replaced"
+        if id(reading) not in self._put:
+            replaced = {
+                identity(old): (old, self._attributes[place])
+                for place, old in [*reading.columns.items(), *self._widest.columns.items()]
+                if identity(old) != identity(self._attributes[place])
+            }
+            narrower = len(reading.columns) < len(self._widest.columns)
+            narrow = [self._attributes[place] for place in reading.columns] if narrower else None
+            self._put[id(reading)] = narrow, replaced
+        narrow, replaced = self._put[id(reading)]
         if not replaced and narrow is None:
             return plan
-        return _rereading(catalyst, plan, relation, self.widest, narrow, replaced)
-
-
-def _columns(relation: Node) -> dict[tuple[str, int], Node]:
-    """The attributes of a relation by name and, as names may be doubled, by how often the name came before."""
-    places: dict[tuple[str, int], Node] = {}
-    for attribute in items(relation.output()):
-        name = attribute.name()
-        places[name, sum(other == name for other, _ in places)] = attribute
-    return places
+        return _rereading(catalyst, plan, reading.relation, self._widest.relation, narrow, replaced)
 
 
 def _rereading(

@@ -18,13 +18,14 @@ A Python function is called by Spark for every row of the plan, so only a flow t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import reduce
 
 from pyspark.sql import DataFrame
 
 from anabranch.engine.catalyst import Catalyst, Node, identity, items, kind
-from anabranch.engine.chains import Chain, Expression
-from anabranch.engine.paths import Path
+from anabranch.engine.chains import Chain, Defined, Expression, Generation
+from anabranch.engine.paths import Attribute, Path
 
 #: To be set on the session in which a wide plan runs. Otherwise Spark computes what `b != 0 AND a / b > 1` and
 #: `b != 0 AND a / b > 2`, of two flows, have in common before either tests `b`.
@@ -38,7 +39,7 @@ class Wide:
     `alone` says of the flows that are not in it, why they must be run by themselves.
     """
 
-    frame: DataFrame | None
+    frame: DataFrame
     masks: Mapping[str, str | None]
     columns: Mapping[str, tuple[str, ...]]
     alone: Mapping[str, str]
@@ -51,37 +52,25 @@ def fuse(catalyst: Catalyst, chains: Sequence[Chain]) -> Wide:
 
 def unfused(catalyst: Catalyst, chain: Chain) -> Wide:
     """A flow as it is."""
-    group = _Group(catalyst, chain.plan)
-    return group.wide([Path(Chain(chain.flow, chain.plan, chain.plan, (), chain.output, None))], {})
-
-
-class _Attribute:
-    """A column of the wide plan; its node is made when it is asked for."""
-
-    def __init__(self, number: int, node: Node = None, alias: Node = None) -> None:
-        self.number = number
-        self._node, self._alias = node, alias
-
-    @property
-    def node(self) -> Node:
-        if self._node is None:
-            self._node = self._alias.toAttribute()
-        return self._node
+    return _Group(catalyst, chain.plan).wide([Path(replace(chain, base=chain.plan, steps=()))], {})
 
 
 @dataclass
 class _Definition:
-    """A column to be added: what it is, and the masks under which it may be computed (None: always)."""
+    """A column to be added; where `masks` are given, it is computed only for the rows of one of them."""
 
-    attribute: _Attribute
+    attribute: Attribute
     expression: Node
     alias: Node
     refers: frozenset[int]
-    wanted: dict[int, _Attribute | None] | None = None
+    masks: dict[int, Attribute] | None = None
 
 
-class _Refused(Exception):  # noqa: N818  never leaves this module
+class _Refused(Exception):
     """A flow that cannot be fused, and why."""
+
+
+_PYTHON = "calls a Python function for chosen rows only"
 
 
 class _Group:
@@ -91,52 +80,44 @@ class _Group:
         self.catalyst = catalyst
         self.e = catalyst.e
         self.plan = base
-        self.zero, self.one = catalyst.integer(0), catalyst.integer(1)
-        self.defined: list[_Definition] = []  # since the last projection was made
-        self.level: dict[int, int] = {}  # of what has been defined since: the projection that adds it
+        self.defined: dict[int, _Definition] = {}  # since the last projection was made
         self.taken: set[int] = set()  # identities that have been given to a column
         self.known: dict[int, list[_Definition]] = {}  # by semantic hash
-        self.unions: dict[frozenset[int], _Attribute] = {}
-
-    # What follows is in running order.
 
     def fuse(self, paths: Sequence[Path]) -> Wide:
         alone: dict[str, str] = {}
-        for number in range(1 + max(len(p.generations) for p in paths)):
-            paths = self._round(paths, number, alone)
+        rounds = 1 + max(len(p.generations) for p in paths)
+        for now in range(rounds):
+            paths = self._round(paths, now, alone)
             self._settle()
-            if any(number < len(p.generations) for p in paths):
-                self._generate(paths, number)
+            if any(now < len(p.generations) for p in paths):
+                self._generate(paths, now)
         return self.wide(paths, alone)
 
-    def _round(self, paths: Sequence[Path], number: int, alone: dict[str, str]) -> list[Path]:
+    def _round(self, paths: Sequence[Path], now: int, alone: dict[str, str]) -> list[Path]:
         """Add what the flows compute between two generators; the flows that went through."""
-        # First the flows that want everything for every row: what they compute needs no guard in others.
-        free = [p for p in paths if p.mask is None and not p.conditions_in(number)]
-        for work, some in (
-            (self._compute, free),
-            (self._select, [p for p in paths if p not in free]),
-            (self._compute, [p for p in paths if p not in free]),
-        ):
+        # First the flows that want every row: what they compute needs no guard in others.
+        free = [p for p in paths if p.mask is None and not p.conditions_in(now)]
+        chosen = [p for p in paths if p not in free]
+        for work, some in ((self._compute, free), (self._select, chosen), (self._compute, chosen)):
             for path in some:
                 if path.flow not in alone:
                     try:
-                        work(path, number)
+                        work(path, now)
                     except _Refused as refused:
                         alone[path.flow] = str(refused)
         return [p for p in paths if p.flow not in alone]
 
-    def _select(self, path: Path, number: int) -> None:
+    def _select(self, path: Path, now: int) -> None:
         """Narrow a flow's mask by its conditions, after computing what these need."""
-        for place, selection in enumerate(path.conditions_in(number)):
+        for place, selection in enumerate(path.conditions_in(now)):
             condition = selection.condition
-            self._define_all(path, path.volatile(number, place) | path.below(condition.refers, number), early=True)
-            if condition.python and (path.mask is not None or not path.python_sees_all):
-                raise _Refused("calls a Python function for chosen rows only")
+            self._define_all(path, path.volatile(now, place) | path.below(condition.refers, now), early=True)
+            if condition.python and (path.mask is not None or not path.python_sees_all(self.catalyst)):
+                raise _Refused(_PYTHON)
             refers, replaced = self._replaced(path, condition.refers)
             node = self.catalyst.rewrite(selection.node, replaced).condition() if replaced else condition.node
             self._narrow(path, node, refers, condition)
-        self._define_all(path, path.volatile(number), early=True)
 
     def _narrow(self, path: Path, node: Node, refers: frozenset[int], condition: Expression | None = None) -> None:
         """A condition that is null lets no row through."""
@@ -150,77 +131,63 @@ class _Group:
                 node = self.e.If(path.mask.node, node, self.catalyst.false)
         path.mask = self._define(node, refers, "mask")
 
-    def _compute(self, path: Path, number: int) -> None:
-        """Add what a flow needs later: the array that it explodes next, then the rest."""
-        path.wanted = path.mask
-        self._define_all(path, path.volatile(number), early=True)
-        if number < len(path.generations):
-            generation = path.generations[number]
-            self._define_all(path, path.below(generation.array.refers, number))
-            path.array = self._array(path, number)
-            if not generation.outer:
-                path.nonempty = lambda: self._nonempty(path)
-        self._define_all(path, path.needed_in(number))
-        path.nonempty = None
+    def _compute(self, path: Path, now: int) -> None:
+        """Add all that a flow needs later: the array that it explodes next, then the rest."""
+        generation = path.generation_after(now)
+        early = path.volatile(now) | (path.below(generation.array.refers, now) if generation else set())
+        self._define_all(path, early, early=True)
+        if generation:
+            path.array = self._array(path, generation)
+        path.inner, path.kept = generation is not None and not generation.outer, None
+        self._define_all(path, path.needed_in(now))
 
-    def _nonempty(self, path: Path) -> _Attribute:
-        """The mask of the rows that an inner generator keeps."""
-        array = path.array
-        node = self.e.GreaterThan(self.e.Size(array.node, False), self.zero)
-        refers = frozenset({array.number})
-        if path.mask is not None:
-            node, refers = self.e.And(path.mask.node, node), refers | {path.mask.number}
-        return self._define(node, refers, "nonempty")
-
-    def _array(self, path: Path, number: int) -> _Attribute:
+    def _array(self, path: Path, generation: Generation) -> Attribute:
         """The array of a generator."""
-        generation = path.generations[number]
         array = generation.array
         refers, replaced = self._replaced(path, array.refers)
-        node = array.node
-        if replaced:
-            node = self.catalyst.rewrite(generation.node, replaced).generator().child()
-        if generation.of_map:
-            node = self.e.MapEntries(node)
-        elif kind(node) == "AttributeReference":
-            return path.at.get(path.root(next(iter(array.refers)))) or _Attribute(identity(node), node)
-        return self._place(path, array, node, refers, None, "array")
+        if kind(array.node) == "AttributeReference" and not generation.of_map:
+            (number,) = array.refers
+            return path.now(number)
+        node = self.catalyst.rewrite(generation.node, replaced).generator().child() if replaced else array.node
+        node = self.e.MapEntries(node) if generation.of_map else node
+        return self._place(path, array, node, refers, "array", early=True)
 
     def _define_all(self, path: Path, numbers: Iterable[int], *, early: bool = False) -> None:
-        """Add columns of a flow, in the order of its steps; `early` ones are needed to choose its rows."""
-        waiting: dict[int, frozenset[int]] = {}
-        for number in path.in_order(numbers):
-            if any(path.root(r) in waiting for r in path.columns[number].expression.refers):
-                self._define_some(path, list(waiting), early)
-                waiting = {}
-            waiting[number] = frozenset()
-        self._define_some(path, list(waiting), early)
+        """Add columns of a flow; `early` ones cannot wait until its rows are chosen."""
+        together: dict[int, Defined] = {}
+        for column in path.in_order(numbers):
+            if any(path.root(n) in together for n in column.expression.refers):
+                self._define_some(path, together.values(), early)
+                together = {}
+            together[column.number] = column
+        self._define_some(path, together.values(), early)
 
-    def _define_some(self, path: Path, numbers: Sequence[int], early: bool) -> None:
+    def _define_some(self, path: Path, columns: Iterable[Defined], early: bool) -> None:
         """Add columns that do not refer to each other."""
-        found = {n: self._replaced(path, path.columns[n].expression.refers) for n in numbers}
-        changed = [n for n in numbers if found[n][1]]
-        aliases = {n: path.columns[n].alias for n in numbers}
+        found = [(column, *self._replaced(path, column.expression.refers)) for column in columns]
+        changed = [column for column, _, replaced in found if replaced]
+        aliases: dict[int, Node] = {}
         if changed:
-            every = {old: pair for n in changed for old, pair in found[n][1].items()}
-            projection = self.catalyst.project([aliases[n] for n in changed], self.plan)
-            aliases |= zip(changed, items(self.catalyst.rewrite(projection, every).projectList()), strict=True)
-        for n in numbers:
-            expression = path.columns[n].expression
-            node = aliases[n].child() if n in changed else expression.node
-            path.at[n] = self._place(path, expression, node, found[n][0], aliases[n], "column", early=early)
+            projection = self.catalyst.project([column.alias for column in changed], self.plan)
+            every = {old: pair for _, _, replaced in found for old, pair in replaced.items()}
+            rewritten = items(self.catalyst.rewrite(projection, every).projectList())
+            aliases = {column.number: alias for column, alias in zip(changed, rewritten, strict=True)}
+        for column, refers, _ in found:
+            alias = aliases.get(column.number)
+            node = alias.child() if alias else column.expression.node
+            path.at[column.number] = self._place(
+                path, column.expression, node, refers, "column", alias or column.alias, early=early
+            )
 
     def _replaced(self, path: Path, refers: Iterable[int]) -> tuple[frozenset[int], dict[int, tuple[Node, Node]]]:
-        """What attributes of a flow are in the wide plan, and which of them must be replaced."""
+        """What columns of a flow are in the wide plan, and how those that are others there are to be replaced."""
         now: set[int] = set()
         replaced: dict[int, tuple[Node, Node]] = {}
         for number in refers:
-            root = path.root(number)
-            attribute = path.at.get(root)
-            now.add(attribute.number if attribute else root)
-            if root != number or (attribute and attribute.number != number):
-                new = attribute.node if attribute else path.attribute(root)
-                replaced[number] = (path.attribute(number), new)
+            attribute = path.now(number)
+            now.add(attribute.number)
+            if attribute.number != number:
+                replaced[number] = (path.attribute(number), attribute.node)
         return frozenset(now), replaced
 
     def _place(
@@ -229,29 +196,41 @@ class _Group:
         expression: Expression,
         node: Node,
         refers: frozenset[int],
-        alias: Node,
         name: str,
+        alias: Node = None,
         *,
-        early: bool = False,
-    ) -> _Attribute:
-        """Add an expression of a flow, computed no more often than the flow alone computes it."""
-        mask = path.mask
-        if not early and expression.deterministic and path.nonempty and (expression.may_raise or expression.python):
-            mask = path.nonempty()
+        early: bool,
+    ) -> Attribute:
+        """Add an expression of a flow, computed for no row for which the flow alone does not compute it."""
+        everywhere = path.mask is None and (early or not path.inner)
         if expression.python:
-            found = self._find(node)
-            if found is None and (mask is not None or (early and not path.python_sees_all)):
-                raise _Refused("calls a Python function for chosen rows only")
-            return found.attribute if found else self._define(node, refers, name, alias)
-        if mask is None or (expression.deterministic and not expression.may_raise):
+            same = self._find(node)
+            if same is None and not (everywhere and path.python_sees_all(self.catalyst)):
+                raise _Refused(_PYTHON)
             return self._define(node, refers, name, alias)
-        if early or not expression.deterministic:
+        if everywhere or (expression.deterministic and not expression.may_raise):
+            return self._define(node, refers, name, alias)
+        mask = path.mask if early and path.mask else self._kept(path)
+        if early:
             guarded = self.e.If(mask.node, node, self.catalyst.null(node.dataType()))
             return self._define(guarded, refers | {mask.number}, name)
-        found = self._find(node) or self._add(node, refers, name, alias, wanted={})
-        if found.wanted is not None:
-            found.wanted[mask.number] = mask
-        return found.attribute
+        definition = self._find(node) or self._add(node, refers, name, alias, masks={})
+        if definition.masks is not None:
+            definition.masks[mask.number] = mask
+        return definition.attribute
+
+    def _kept(self, path: Path) -> Attribute:
+        """The mask of the rows that a flow keeps; an inner generator keeps those with elements."""
+        if path.mask is not None and not path.inner:
+            return path.mask
+        if path.kept is None:
+            assert path.array is not None, "a flow without a mask has no generator either"
+            node = self.e.GreaterThan(self.e.Size(path.array.node, False), self.catalyst.integer(0))
+            refers = frozenset({path.array.number})
+            if path.mask is not None:
+                node, refers = self.e.And(path.mask.node, node), refers | {path.mask.number}
+            path.kept = self._define(node, refers, "kept")
+        return path.kept
 
     def _find(self, node: Node) -> _Definition | None:
         """A definition that means the same. What is not deterministic means the same as itself only."""
@@ -260,40 +239,118 @@ class _Group:
                 return other
         return None
 
-    def _define(self, node: Node, refers: frozenset[int], name: str, alias: Node = None) -> _Attribute:
+    def _define(self, node: Node, refers: frozenset[int], name: str, alias: Node = None) -> Attribute:
         """The column that holds an expression for every row: one that means the same, or a new one."""
-        found = self._find(node)
-        if found is None:
-            return self._add(node, refers, name, alias).attribute
-        found.wanted = None
-        return found.attribute
+        definition = self._find(node) or self._add(node, refers, name, alias)
+        definition.masks = None
+        return definition.attribute
 
     def _add(
-        self,
-        node: Node,
-        refers: frozenset[int],
-        name: str,
-        alias: Node,
-        wanted: dict[int, _Attribute | None] | None = None,
+        self, node: Node, refers: frozenset[int], name: str, alias: Node, masks: dict[int, Attribute] | None = None
     ) -> _Definition:
-        # The alias of the flow itself will do, unless its identity has been given to the same thing under another mask.
+        # The flow's own alias will do, unless its identity has been given to the same thing under another mask.
         if alias is None or identity(alias) in self.taken:
             alias = self.catalyst.alias(node, name)
         number = identity(alias)
         self.taken.add(number)
-        definition = _Definition(_Attribute(number, alias=alias), node, alias, refers, wanted)
-        self.defined.append(definition)
+        definition = _Definition(Attribute(number, alias.toAttribute), node, alias, refers, masks)
+        self.defined[number] = definition
         self.known.setdefault(node.semanticHash(), []).append(definition)
         return definition
 
     def _settle(self) -> None:
         """Put the definitions so far into projections; what comes after stands on them."""
-        levels: list[list[Node]] = []
-        for definition in self.defined:
-            refers, alias = definition.refers, definition.alias
-            if definition.wanted:
-                mask = self._any([m for m in definition.wanted.values() if m])
-                refers |= {mask.number}
-                node = definition.expression
-                guarded = self.e.If(mask.node, node, self.catalyst.null(node.dataType()))
-                alias = self.catalyst.alias(guarded, "column", like=alias)
+        for definition in list(self.defined.values()):
+            if definition.masks:
+                self._guard(definition, definition.masks)
+        levels: dict[int, int] = {}
+
+        def level(number: int) -> int:
+            if number not in self.defined:
+                return 0
+            if number not in levels:
+                levels[number] = 1 + max((level(n) for n in self.defined[number].refers), default=0)
+            return levels[number]
+
+        added: dict[int, list[Node]] = {}
+        for number, definition in self.defined.items():
+            added.setdefault(level(number), []).append(definition.alias)
+        for _, aliases in sorted(added.items()):
+            self.plan = self.catalyst.adding(aliases, self.plan)
+        self.defined = {}
+
+    def _guard(self, definition: _Definition, masks: Mapping[int, Attribute]) -> None:
+        """Compute a column only for the rows of some masks."""
+        mask, *others = (masks[number] for number in sorted(masks))
+        if others:
+            node = reduce(self.e.Or, (other.node for other in others), mask.node)
+            mask = self._define(node, frozenset(masks), "any")
+        same = self.known[definition.expression.semanticHash()]
+        same.remove(definition)  # elsewhere it may be wanted for other rows
+        node = definition.expression
+        guarded = self.e.If(mask.node, node, self.catalyst.null(node.dataType()))
+        definition.alias = self.catalyst.alias(guarded, "column", like=definition.alias)
+        definition.refers |= {mask.number}
+
+    def _generate(self, paths: Sequence[Path], now: int) -> None:
+        """One row for each position of the longest array; then each flow's own rows and elements by position."""
+        zero, one = self.catalyst.integer(0), self.catalyst.integer(1)
+        exploding = [p for p in paths if p.generation_after(now)]
+        sizes = [one]
+        for path in exploding:
+            assert path.array is not None, "a flow that explodes has an array"
+            size = self.e.Size(path.array.node, False)
+            sizes.append(self.e.If(path.mask.node, size, self.catalyst.null(size.dataType())) if path.mask else size)
+        last = self.e.Subtract(self.e.Greatest(self.catalyst.seq(sizes)), one)
+        position = self.catalyst.alias(zero, "position").toAttribute()
+        self.plan = self.catalyst.exploded(self.e.Sequence(zero, last), position, self.plan)
+        first, refers = self.e.EqualTo(position, zero), frozenset({identity(position)})
+        for path in paths:
+            generation = path.generation_after(now)
+            if generation is None:
+                self._narrow(path, first, refers)
+                continue
+            assert path.array is not None, "a flow that explodes has an array"
+            inside = self.e.LessThan(position, self.e.Size(path.array.node, False))
+            self._elements(path, generation, position, inside)
+            wanted = self.e.Or(inside, first) if generation.outer else inside
+            self._narrow(path, wanted, refers | {path.array.number})
+
+    def _elements(self, path: Path, generation: Generation, position: Node, inside: Node) -> None:
+        """What a generator gives at a position."""
+        array = path.array
+        assert array is not None, "a flow that explodes has an array"
+        refers = frozenset({identity(position), array.number})
+        element = self._define(self.e.GetArrayItem(array.node, position, False), refers, "element")
+        values = [(element.node, frozenset({element.number}))]
+        if generation.of_map or generation.how == "Inline":
+            count = len(generation.added) - (generation.how == "PosExplode")
+            fields = [self.e.GetStructField(element.node, i, self.catalyst.nothing) for i in range(count)]
+            values = [(node, frozenset({element.number})) for node in fields]
+        if generation.how == "PosExplode":
+            values.insert(0, (self.e.If(inside, position, self.catalyst.null(position.dataType())), refers))
+        for (number, _), (node, reads) in zip(generation.added, values, strict=True):
+            path.at[number] = element if node is element.node else self._define(node, reads, "element")
+
+    def wide(self, paths: Sequence[Path], alone: Mapping[str, str]) -> Wide:
+        """The last projection: every column that some output needs, once, and every mask."""
+        names: dict[int, str] = {}
+        exported: list[Node] = []
+
+        def export(number: int, node: Node, prefix: str) -> str:
+            if number not in names:
+                names[number] = f"{prefix}{len(names)}"
+                exported.append(self.catalyst.alias(node, names[number]))
+            return names[number]
+
+        def column(path: Path, number: int) -> str:
+            root = path.root(number)
+            attribute = path.at.get(root)
+            return export(
+                attribute.number if attribute else root, attribute.node if attribute else path.attribute(root), "c"
+            )
+
+        columns = {p.flow: tuple(column(p, number) for number, _ in p.output) for p in paths}
+        masks = {p.flow: export(p.mask.number, p.mask.node, "m") if p.mask else None for p in paths}
+        frame = self.catalyst.frame(self.catalyst.project(exported, self.plan))
+        return Wide(frame, masks, columns, alone)

@@ -8,7 +8,7 @@ that remain are branches of a union, in the same query with the same offsets.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from anabranch.engine.catalyst import Catalyst, describe, is_source, nodes, sources
+from anabranch.engine.catalyst import Catalyst, analyzed, describe, is_source, nodes, sources
+from anabranch.engine.chains import Chain, Walk, share_sources
 from anabranch.engine.flows import union_of
-from anabranch.engine.fuse import Chain, Wide, chain, fuse, share_sources
+from anabranch.engine.fuse import SETTINGS, Wide, fuse, unfused
 from anabranch.errors import ProjectError, ProjectErrors
 
 if TYPE_CHECKING:
@@ -59,18 +60,21 @@ def make_program(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> Program:
     outputs = {d.name for d in plan.outputs}
     feeding = {s.flow.name: s.flow.target for s in plan.flows if s.flow.target in outputs}
     schemas = output_schemas(plan, frames)
-    aligned = {flow: _aligned(frames[flow], schemas[target]) for flow, target in feeding.items()}
-    catalyst = Catalyst(next(iter(aligned.values())).sparkSession)
-    plans = share_sources(catalyst, aligned)
-    groups = _groups([chain(flow, plans[flow]) for flow in sorted(plans)])
-    wides = [fuse(catalyst, group) for group in groups]
-    frame, names = _union([w.frame for w in wides])
+    session = frames[next(iter(feeding))].sparkSession
+    catalyst = Catalyst(session)
+    shared = {t for t in feeding.values() if list(feeding.values()).count(t) > 1}
+    aligned = {f: _aligned(catalyst, frames[f], schemas[t]) if t in shared else frames[f] for f, t in feeding.items()}
+    for key, value in SETTINGS.items():
+        session.conf.set(key, value)
+    plans, walk = share_sources(catalyst, aligned), Walk(catalyst)
+    branches = _branches(catalyst, [walk.chain(flow, plans[flow]) for flow in sorted(plans)])
+    frame, names = _union([b.wide.frame for b in branches])
     parts = tuple(
-        _part(c.flow, feeding[c.flow], wide, renamed, aligned[c.flow].columns)
-        for group, wide, renamed in zip(groups, wides, names, strict=True)
-        for c in group
+        _part(c.flow, feeding[c.flow], branch.wide, renamed, schemas[feeding[c.flow]].names)
+        for branch, renamed in zip(branches, names, strict=True)
+        for c in branch.chains
     )
-    how = {c.flow: f"branch: {c.reason}" if c.reason else "fused" for group in groups for c in group}
+    how = {c.flow: f"branch: {c.reason}" if c.reason else "fused" for branch in branches for c in branch.chains}
     return Program(frame, parts, sources(frame), how)
 
 
@@ -104,18 +108,39 @@ def _differs(dataset: Dataset, found: StructType) -> ProjectError | None:
     )
 
 
-def _aligned(frame: DataFrame, schema: StructType) -> DataFrame:
-    """The frame with all columns of the output; those it lacks are null."""
-    if frame.columns == schema.names:
-        return frame
-    own = {name.lower() for name in frame.columns}
-    return frame.select(
-        *(F.col(f"`{f.name}`") if f.name.lower() in own else F.lit(None).cast(f.dataType).alias(f.name) for f in schema)
-    )
+def _aligned(catalyst: Catalyst, frame: DataFrame, schema: StructType) -> DataFrame:
+    """The frame with all columns of an output that several flows feed, as Spark makes them those of one table."""
+    both = frame.sparkSession.createDataFrame([], schema).unionByName(frame, allowMissingColumns=True)
+    return catalyst.frame(analyzed(both).children().apply(1))
+
+
+@dataclass(frozen=True)
+class _Branch:
+    """Flows whose rows are in one frame."""
+
+    chains: tuple[Chain, ...]
+    wide: Wide
+
+
+def _branches(catalyst: Catalyst, chains: Sequence[Chain]) -> list[_Branch]:
+    """Chains over the same base together, in an order that does not depend on the user's file."""
+    branches: list[_Branch] = []
+    for group in _groups(chains):
+        if len(group) == 1 and group[0].reason:
+            # Nothing is read twice, and Spark can move what stands above the base below it.
+            branches.append(_Branch((group[0],), unfused(catalyst, group[0])))
+            continue
+        wide = fuse(catalyst, group)
+        for one in group:
+            if one.flow in wide.alone:
+                branches.append(_Branch((replace(one, reason=wide.alone[one.flow]),), unfused(catalyst, one)))
+        together = tuple(c for c in group if c.flow not in wide.alone)
+        if together:
+            branches.append(_Branch(together, wide))
+    return sorted(branches, key=lambda b: (_reads(b.chains[0]), b.chains[0].flow))
 
 
 def _groups(chains: Sequence[Chain]) -> list[list[Chain]]:
-    """Chains over the same base together, in an order that does not depend on the user's file."""
     groups: list[list[Chain]] = []
     for one in chains:
         group = next((g for g in groups if g[0].base.fastEquals(one.base)), None)
@@ -123,7 +148,7 @@ def _groups(chains: Sequence[Chain]) -> list[list[Chain]]:
             groups.append([one])
         else:
             group.append(one)
-    return sorted(groups, key=lambda g: (_reads(g[0]), g[0].flow))
+    return groups
 
 
 def _reads(one: Chain) -> list[str]:

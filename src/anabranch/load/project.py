@@ -41,6 +41,23 @@ class Project:
     retention_seconds: float = 7 * 86400.0  # how long old cuts stay readable
 
 
+def project_at(storage: Path, name: str, *, trigger_seconds: float = 10.0) -> Project:
+    """What a project file would say of a pipeline that has none, with its ledger in the storage folder."""
+    root = storage.resolve()
+    return Project(
+        name=name,
+        spec_file=root,
+        root=root,
+        storage=str(root),
+        ledger=str(root / "_anabranch" / "ledger.db"),
+        database=None,
+        catalog=None,
+        configuration={},
+        files=(),
+        trigger_seconds=trigger_seconds,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ExaminedProject:
     """A project with everything found wrong with it; `project` is there if enough of the file makes sense."""

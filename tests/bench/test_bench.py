@@ -1,0 +1,92 @@
+"""The benchmark's own measuring, and the shape of what it writes down. No Spark here."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+FIELDS = {"case", "way", "outputs", "events", "cpu_s", "wall_s", "peak_mb"}
+
+#: Burns a known amount of CPU in a process of its own, or in one below that.
+BURN = "import time\nwhile time.process_time() < {seconds}: pass"
+BURN_BELOW = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', {code!r}], check=True)"
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Imports a module of the benchmark as `make bench` does."""
+    monkeypatch.syspath_prepend(str(BENCH))
+
+    def module(name: str) -> ModuleType:
+        return importlib.import_module(name)
+
+    return module
+
+
+def run_python(code: str) -> None:
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_cpu_of_children_that_have_ended_is_counted(bench: Any) -> None:
+    measure = bench("measure")
+    nothing = measure.cost_of(lambda: None)
+    child = measure.cost_of(lambda: run_python(BURN.format(seconds=0.3)))
+    below = measure.cost_of(lambda: run_python(BURN_BELOW.format(code=BURN.format(seconds=0.3))))
+    assert nothing.cpu_s < 0.2
+    assert child.cpu_s >= 0.2
+    assert below.cpu_s >= 0.2
+
+
+def test_cpu_of_a_child_that_still_runs_is_counted(bench: Any) -> None:
+    measure = bench("measure")
+    code = BURN.format(seconds=0.3) + "\nprint(flush=True)\nimport sys; sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        cost = measure.cost_of(child.stdout.readline)  # answers when it has burnt its share
+        assert child.stdin is not None
+        child.stdin.close()
+    # It may have begun before the measuring did.
+    assert cost.cpu["workers"] > 0.1
+    assert cost.worker_mb > 1
+    assert cost.peak_mb > cost.worker_mb
+
+
+def test_a_record_has_the_best_of_its_rounds(bench: Any) -> None:
+    measure = bench("measure")
+    rounds = [
+        measure.Cost(wall_s=2.0, cpu={"driver": 1.0, "jvm": 2.0, "workers": 0.0}, peak_mb=10.0),
+        measure.Cost(wall_s=3.0, cpu={"driver": 0.5, "jvm": 1.0, "workers": 0.0}, peak_mb=20.0),
+    ]
+    record = measure.best("3 outputs", "ours", 3, 1000, rounds).as_json()
+    assert record.keys() >= FIELDS
+    assert (record["cpu_s"], record["wall_s"], record["peak_mb"], record["rounds"]) == (1.5, 2.0, 20.0, 2)
+
+
+def test_goals_compare_ours_with_others_of_the_same_case(bench: Any) -> None:
+    measure, report, ways = bench("measure"), bench("report"), bench("ways")
+    records = [
+        measure.Record("3 outputs", ways.OURS, 3, 1000, cpu_s=4.0, wall_s=1.0, peak_mb=1.0),
+        measure.Record("3 outputs", ways.PARQUET, 3, 1000, cpu_s=5.0, wall_s=1.0, peak_mb=1.0),
+        measure.Record("3 outputs", ways.DELTA, 3, 1000, cpu_s=6.0, wall_s=1.0, peak_mb=1.0),
+    ]
+    found = [(round(value, 3), limit) for _what, value, limit in report.checked(records)]
+    assert found == [(0.8, 0.85), (0.667, 0.5)]
+    text = report.goals(records)
+    assert text.count("met") == 1
+    assert text.count("MISSED") == 1
+
+
+def test_thirty_outputs_differ_and_three_are_the_main_ones(bench: Any) -> None:
+    shape = bench("shape")
+    names = [output.name for output in shape.routed(30)]
+    assert len(set(names)) == 30
+    assert names[:3] == ["request_logs", "error_events", "performance_metrics"]
+    assert shape.routed(5)[4].condition(shape.SPARK) == "request.status_code >= 400"
