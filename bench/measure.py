@@ -1,12 +1,14 @@
 """What a piece of work costs: CPU-seconds of this process and all its descendants, wall time, peak memory.
 
 A process that has ended is in the figures of the parent that waited for it, so work done by short-lived workers is not
-lost; one whose parent died first is. Figures come in ticks of 10 ms.
+lost; nor is that of one whose parent died first, after `adopt_orphans`. Figures come in ticks of 10 ms.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +22,16 @@ import psutil
 LOOK_SECONDS = 0.1
 
 ROLES = ("driver", "jvm", "workers")
+
+
+#: Of Linux: from now on a descendant whose parent dies becomes a child of this process.
+_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """Count also what outlives its parent, as the JVM does that `spark-pipelines` starts by way of Python."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
 @dataclass
@@ -87,18 +99,55 @@ def best(case: str, way: str, outputs: int, events: int, costs: Iterable[Cost]) 
     )
 
 
-def tree_cpu(root: int | None = None) -> dict[str, float]:
-    """CPU-seconds so far of a process (this one) and its descendants, by role."""
-    found = dict.fromkeys(ROLES, 0.0)
-    for role, process in _tree(root):
+@dataclass(frozen=True)
+class Seen:
+    """A process at some moment: its own CPU-seconds, and those of its children that ended and were waited for."""
+
+    role: str
+    parent: int
+    own: float
+    ended: float
+
+
+Tree = dict[psutil.Process, Seen]
+
+
+def look() -> Tree:
+    """This process and all its descendants."""
+    found: Tree = {}
+    for role, process in _tree():
         try:
-            times = process.cpu_times()
+            times, parent = process.cpu_times(), process.ppid()
         except psutil.NoSuchProcess:
             continue
-        found[role] += times.user + times.system
-        # Descendants that were waited for: of a JVM these are Python workers; of a driver we cannot know.
-        found["workers" if role == "jvm" else role] += times.children_user + times.children_system
+        own, ended = times.user + times.system, times.children_user + times.children_system
+        found[process] = Seen(role, parent, own, ended)
     return found
+
+
+def cpu_between(before: Tree, after: Tree) -> dict[str, float]:
+    """CPU-seconds spent between two looks, by role.
+
+    What a process that ended in between had spent before arrives with its parent now, and is taken off there; but not
+    every parent waits for its children, so no more is taken off than has arrived.
+    """
+    alive = {process.pid for process in after}
+    parents = {process.pid: seen.parent for process, seen in before.items()}
+    old: dict[int, float] = {}  # living process -> what its descendants that ended had spent before
+    for process, seen in before.items():
+        if process not in after:
+            pid = seen.parent
+            while pid not in alive and pid in parents:
+                pid = parents[pid]
+            old[pid] = old.get(pid, 0.0) + seen.own + seen.ended
+    spent = dict.fromkeys(ROLES, 0.0)
+    for process, seen in after.items():
+        first = before.get(process, Seen(seen.role, seen.parent, 0.0, 0.0))
+        spent[first.role] += seen.own - first.own
+        arrived = max(0.0, seen.ended - first.ended - old.get(process.pid, 0.0))
+        # Children of a JVM are Python workers; of others we cannot know.
+        spent["workers" if first.role == "jvm" else first.role] += arrived
+    return spent
 
 
 @contextmanager
@@ -108,13 +157,13 @@ def measured() -> Iterator[Cost]:
     over = threading.Event()
     looking = [0.0]
 
-    def look() -> None:
+    def watch() -> None:
         while not over.wait(LOOK_SECONDS):
             _look_at_memory(cost)
             looking[0] = time.thread_time()
 
-    watcher = threading.Thread(target=look, name="memory", daemon=True)
-    before, started = tree_cpu(), time.perf_counter()
+    watcher = threading.Thread(target=watch, name="memory", daemon=True)
+    before, started = look(), time.perf_counter()
     watcher.start()
     try:
         yield cost
@@ -122,9 +171,8 @@ def measured() -> Iterator[Cost]:
         cost.wall_s = time.perf_counter() - started
         over.set()
         watcher.join()
-        after = tree_cpu()
+        cost.cpu = cpu_between(before, look())
         _look_at_memory(cost)
-        cost.cpu = {role: after[role] - before[role] for role in ROLES}
         cost.cpu["driver"] = max(0.0, cost.cpu["driver"] - looking[0])
 
 
@@ -135,8 +183,8 @@ def cost_of(work: Callable[[], object]) -> Cost:
     return cost
 
 
-def _tree(root: int | None = None) -> list[tuple[str, psutil.Process]]:
-    top = psutil.Process(root or os.getpid())
+def _tree() -> list[tuple[str, psutil.Process]]:
+    top = psutil.Process()
     return [("driver", top), *((_role(p), p) for p in top.children(recursive=True))]
 
 

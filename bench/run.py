@@ -16,6 +16,7 @@ from pathlib import Path
 
 import startup
 from cases import Bench, all_cases
+from measure import adopt_orphans
 from plot import plot
 from report import goals, table
 from shape import DATA
@@ -41,6 +42,7 @@ def main() -> None:
     def say(line: str) -> None:
         print(f"[{time.monotonic() - started:6.0f} s] {line}", file=sys.stderr, flush=True)
 
+    adopt_orphans()
     records = []
     DATA.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="run-", dir=DATA) as name:  # beside the events, which are linked into it

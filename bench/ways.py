@@ -5,9 +5,11 @@ Those with Spark share one session, so all run in the same warm JVM with the sam
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -144,29 +146,39 @@ def project(task: Task) -> Any:
     return read_project(task.scratch)
 
 
+def has_spark_pipelines() -> bool:
+    """Whether what Spark's own command line imports is installed."""
+    return all(importlib.util.find_spec(name) for name in ("grpc", "grpc_status", "zstandard"))
+
+
 def spark_pipelines(task: Task) -> None:
-    """Spark's own command line, in a process of its own; its start is in its figures. It writes plain Parquet."""
+    """Spark's own command line, in a process of its own; its start is in its figures. It writes plain Parquet.
+
+    Its catalogue does not outlive a run, and it refuses tables that are there already: each time begins from nothing.
+    """
+    folder = task.scratch / uuid.uuid4().hex
     head = "from pyspark import pipelines as dp\nfrom pyspark.sql import SparkSession\n\nspark = SparkSession.active()"
-    code = shape.pipeline_code(task.outputs, task.source, task.per_epoch, head, "@dp.table")
+    code = shape.pipeline_code(task.outputs, task.newest, task.per_epoch, head, "@dp.table")
     cores = task.spark.sparkContext.defaultParallelism
     spec = (
-        f"name: bench\nstorage: file://{task.scratch}/storage\n"
+        f"name: bench\nstorage: file://{folder}/storage\n"
         'libraries:\n  - glob:\n      include: "transformations/**"\n'
         f"configuration:\n  spark.sql.shuffle.partitions: '{cores}'\n  spark.sql.session.timeZone: UTC\n"
     )
-    _write_project(task.scratch, code, "spark-pipeline.yml", spec)
+    _write_project(folder, code, "spark-pipeline.yml", spec)
     command = [
         str(Path(sys.executable).with_name("spark-pipelines")),
         "--conf", "spark.ui.enabled=false",
-        "--conf", f"spark.sql.warehouse.dir={task.scratch}/warehouse",
-        "run", "--spec", str(task.scratch / "spark-pipeline.yml"),
+        "--conf", f"spark.sql.warehouse.dir={folder}/warehouse",
+        "run", "--spec", str(folder / "spark-pipeline.yml"),
     ]  # fmt: skip
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
         env.pop(name, None)
-    done = subprocess.run(command, cwd=task.scratch, env=env, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"spark-pipelines ended with {done.returncode}:\n{done.stderr[-4000:]}")
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    rows = [path for path in folder.glob("warehouse/*/*.parquet") if path.stat().st_size]
+    if done.returncode or {path.parent.name for path in rows} != {output.name for output in task.outputs}:
+        raise RuntimeError(f"spark-pipelines ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
 
 
 def _write_project(folder: Path, code: str, spec_name: str, spec: str) -> None:

@@ -11,6 +11,7 @@ Every code has a section in `error_codes.md`, which `anabranch explain CODE` pri
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -119,6 +120,27 @@ class Interrupted(AnabranchError):
 
 class InternalError(AnabranchError):
     """A fault of ours."""
+
+
+def disk_failure(error: BaseException) -> SinkError | None:
+    """What to say of an operating system's error that is nobody's code's fault: no room, a broken or read-only disk.
+
+    >>> disk_failure(OSError(errno.ENOSPC, "No space left on device", "/lake/x")).code
+    'DISK_FAILED'
+    >>> disk_failure(FileNotFoundError(errno.ENOENT, "No such file", "/lake/x")) is None
+    True
+    """
+    if not isinstance(error, OSError) or error.errno not in _DISK:
+        return None
+    return SinkError(
+        "DISK_FAILED",
+        str(error),
+        hint="make room on the disk, or mend it, and run again: every epoch is whole or not there at all",
+        retryable=True,
+    )
+
+
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:

@@ -59,6 +59,34 @@ def test_cpu_of_a_child_that_still_runs_is_counted(bench: Any) -> None:
     assert cost.peak_mb > cost.worker_mb
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux hands orphans over")
+def test_cpu_of_a_grandchild_whose_parent_died_is_counted(bench: Any) -> None:
+    leave = "import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {code!r}])"
+    code = f"""
+import subprocess, sys, psutil
+sys.path.insert(0, {str(BENCH)!r})
+import measure
+
+def orphaned():
+    subprocess.run([sys.executable, "-c", {leave.format(code=BURN.format(seconds=0.3))!r}], check=True)
+    psutil.wait_procs(psutil.Process().children())  # the orphan is a child by now, and is not waited for by others
+
+measure.adopt_orphans()
+sys.exit(measure.cost_of(orphaned).cpu_s < 0.2)
+"""
+    run_python(code)
+
+
+def test_what_a_child_spent_before_the_measuring_is_not_counted_when_it_ends(bench: Any) -> None:
+    measure = bench("measure")
+    code = BURN.format(seconds=0.5) + "\nprint(flush=True)\nimport sys; sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        cost = measure.cost_of(lambda: child.communicate(b""))
+    assert 0 <= cost.cpu_s < 0.3
+
+
 def test_a_record_has_the_best_of_its_rounds(bench: Any) -> None:
     measure = bench("measure")
     rounds = [

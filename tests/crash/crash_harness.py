@@ -1,4 +1,4 @@
-"""Start the product in child processes, kill them, and look at what they leave behind."""
+"""A project that is started in child processes and killed, and readers that look at what is left behind."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import driver
+from crash_children import Child, Ended
 from crash_model import TABLES, Model, Rows, compare, land, names_of
 from crash_project import CHANNEL, FLOWS, make_project
 
@@ -28,107 +28,12 @@ from anabranch.connectors.delta import arrow_dataset
 from anabranch.errors import StateError
 from anabranch.store.ledger import EpochRecord, Ledger
 
-#: A server that has imported everything once and forks: a child starts in milliseconds, and is a process like any other.
+#: A server that has imported everything once, and forks: children start in milliseconds, and are processes like any.
 _forking = multiprocessing.get_context("forkserver")
 _forking.set_forkserver_preload(
     ["anabranch.cli.main", "anabranch.engine.run", "anabranch.connectors.delta", "anabranch.load.python_files"]
 )
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads would be there before the fork
-
-PATIENCE = 120.0  # seconds after which a child that should have ended is taken to hang
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a child ended: its exit code (minus the signal that killed it) and what it said."""
-
-    code: int
-    text: str
-
-    @property
-    def killed(self) -> bool:
-        return self.code == -signal.SIGKILL
-
-    @property
-    def records(self) -> list[dict[str, Any]]:
-        """The events of the run, and its error, as `--json` printed them."""
-        found, at = [], 0
-        while (at := self.text.find("{", at)) >= 0:
-            try:
-                record, at = json.JSONDecoder().raw_decode(self.text, at)
-                found.append(record)
-            except json.JSONDecodeError:  # a line that is no record, or was cut off by the kill
-                at = max(at + 1, self.text.find("\n", at))
-        return found
-
-    def events(self, kind: str) -> list[dict[str, Any]]:
-        return [r for r in self.records if r.get("event") == kind]
-
-    @property
-    def error(self) -> dict[str, Any]:
-        """The error the run ended with; empty when there is none."""
-        found: dict[str, Any] = next((r["error"] for r in self.records if "error" in r), {})
-        return found
-
-    def refused(self, code: str) -> None:
-        """Assert that the run ended with this error, and with a way out."""
-        assert self.error.get("code") == code, self
-        assert self.code == self.error["exit_code"] != 0, self
-        assert self.error["hint"], self
-
-
-@dataclass
-class Child:
-    """A running child process."""
-
-    pid: int
-    out: Path
-    _join: Callable[[float], int | None]
-
-    def wait(self, patience: float = PATIENCE) -> Ended:
-        code = self._join(patience)
-        if code is None:
-            self.signal(signal.SIGKILL)
-            raise AssertionError(f"the child hangs; it said:\n{self.out.read_text()}")
-        return Ended(code, self.out.read_text(errors="replace"))
-
-    def kill(self) -> Ended:
-        self.signal(signal.SIGKILL)
-        return self.wait()
-
-    def signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, number)
-
-    def ended(self, within: float = 0.0) -> bool:
-        """Whether it has ended, or does so soon."""
-        return self._join(within) is not None
-
-    def until_stopped(self) -> None:
-        """Wait until the child is stopped by SIGSTOP."""
-        self.until(self.stopped)
-
-    def stopped(self) -> bool:
-        try:
-            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-        except FileNotFoundError:
-            return False
-
-    def until(self, true: Callable[[], bool], patience: float = PATIENCE) -> None:
-        """Wait until a condition holds; the child must not end before that."""
-        wait_until(true, patience, lambda: None if not self.ended() else self.out.read_text())
-
-
-def wait_until(
-    true: Callable[[], bool], patience: float = PATIENCE, failed: Callable[[], str | None] = lambda: None
-) -> None:
-    """Wait until a condition holds that nobody signals, such as the contents of a file."""
-    deadline = time.monotonic() + patience
-    while not true():
-        reason = failed()
-        assert reason is None, reason
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.005)
 
 
 @dataclass
@@ -412,10 +317,10 @@ class Eye:
 
 
 @contextlib.contextmanager
-def reading(lake: Lake, every: float = 0.0) -> Iterator[Eye]:
+def reading(lake: Lake, every: float = 0.02) -> Iterator[Eye]:
     """A reader that looks at the cut again and again, from a thread, while the block runs.
 
-    `every` so many seconds, where looking all the time would take the processor from those that are being tested.
+    It rests for so many seconds, or it would take the processor from those that are being tested.
     """
     eye, done = Eye(lake), threading.Event()
     failure: list[BaseException] = []

@@ -197,7 +197,7 @@ def child(arguments: Sequence[str], settings: Mapping[str, str], out: str, file_
     with open(out, "wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))
+    sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
     os.environ.update(settings)
     if file_bytes is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))

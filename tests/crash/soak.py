@@ -3,10 +3,10 @@
     python tests/crash/soak.py --rounds 200
     python tests/crash/soak.py --rounds 500 --seed 7 --seconds 0.5 --spark-every 10
 
-A round lands new input, starts the pipeline, and kills it with SIGKILL: at a named point, or at any moment. Now and then
-somebody else writes to a table, a staged file is damaged, or Spark's commit log loses its end. All the while a reader
-looks at the cut. Most rounds go without Spark (`driver.py`); every so many are the real command. Exits with 1 unless
-every number that must be zero is.
+A round lands new input, starts the pipeline, and kills it with SIGKILL: at a named point, or at any moment. Now and
+then somebody else writes to a table, a staged file is damaged, or Spark's commit log loses its end. All the while a
+reader looks at the cut. Most rounds go without Spark (`driver.py`); every so many are the real command. Exits with 1
+unless every number that must be zero is.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from crash_children import Child, Ended
 from crash_foreign import append, optimize
-from crash_harness import Child, Ended, Eye, Lake, Torn, WentBack
+from crash_harness import Eye, Lake, Torn, WentBack
 from crash_model import TABLES, compare
 
 from anabranch.core.crash import POINTS
@@ -109,9 +110,11 @@ class Soak:
             child = self._start("")
             time.sleep(self.dice.uniform(0, self.longest))
             ended = child.kill()
-        if ended.killed:
+        # With Spark, `staging` is passed in a worker: that one dies, and the command with an error.
+        if ended.killed or (self.spark and point == "staging" and ended.code == 1):
             self.tally.killed[point] += 1
-        self._judge(ended)
+        else:
+            self._judge(ended)
         look(self.lake.eye, self.tally)
         self._disturb()
 
@@ -140,7 +143,7 @@ class Soak:
         return (self.lake.start_spark if self.spark else self.lake.start)(crash=crash)
 
     def _judge(self, ended: Ended) -> None:
-        if not ended.killed and ended.code != 0:
+        if ended.code != 0:
             self.tally.refused += 1
             self.tally.said.append(ended.text[-2000:])
 
@@ -179,12 +182,12 @@ def look(eye: Eye, tally: Tally) -> int:
 
 
 @contextlib.contextmanager
-def watched(lake: Lake, tally: Tally) -> Iterator[None]:
-    """Somebody reads the cut all the time, from a thread."""
+def watched(lake: Lake, tally: Tally, every: float) -> Iterator[None]:
+    """Somebody reads the cut all the time, from a thread, with a rest of so many seconds in between."""
     eye, done = Eye(lake), threading.Event()
 
     def loop() -> None:
-        while not done.wait(0.02):
+        while not done.wait(every):
             look(eye, tally)
 
     thread = threading.Thread(target=loop, daemon=True)
@@ -207,7 +210,7 @@ def soak(folder: Path, *, rounds: int, seed: int, longest: float, spark_every: i
         for part in (quick, real):
             if part:
                 stack.callback(part.lake.end)
-                stack.enter_context(watched(part.lake, tally))
+                stack.enter_context(watched(part.lake, tally, every=0.5 if part.spark else 0.1))
         for number in range(1, rounds + 1):
             tally.rounds += 1
             if real and number % spark_every == 0:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from crash_harness import Child, Eye, Lake, Torn
+from crash_children import Child
+from crash_harness import Eye, Lake, Torn
 from crash_model import TABLES, Rows, compare, rows_of
 
 pytestmark = [pytest.mark.crash, pytest.mark.spark]

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from crash_harness import Ended, Lake
+from crash_children import Ended
+from crash_harness import Lake
 from crash_model import TABLES, compare
 
 from anabranch.core.crash import POINTS
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.crash
 BEFORE = {"recovering": "decided", "discarding": "staged"}
 
 
-@pytest.mark.parametrize("action", ["raise", "enospc", "eio"])
+@pytest.mark.parametrize("action", ["enospc", "eio"])
 def test_every_step_fails_once(action: str, lake: Lake) -> None:
     lake.land()
     lake.finish()
@@ -36,8 +37,7 @@ def test_every_step_fails_once(action: str, lake: Lake) -> None:
             lake.die(BEFORE[point])
         before = lake.eye.seen
         ended = lake.run(crash=f"{point}:{action}")
-        assert ended.code == 1, f"{point}: {ended}"
-        assert ended.error["hint"], f"{point}: {ended}"
+        ended.refused("DISK_FAILED")
         # Only a failure after publishing leaves a new cut behind.
         assert lake.eye.seen == before + (point == "published"), point
         lake.finish()
@@ -125,7 +125,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder.mkdir()
     if os.geteuid() != 0:
         pytest.skip("only root can mount a small file system")
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", folder], capture_output=True, text=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", folder], capture_output=True, text=True
+    )
     if mounted.returncode != 0:
         pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.strip()}")
     yield folder
@@ -154,6 +156,7 @@ def test_the_disk_is_full(small_disk: Path) -> None:
 
 def _run_with_free(lake: Lake, ballast: Path, free: int) -> Ended:
     out = lake._out()
+    out.unlink()
     out.symlink_to(lake.folder.parents[1] / out.name)  # what the child says must not be what fills the disk
     room = os.statvfs(lake.folder)
     ballast.write_bytes(b"\0" * max(0, room.f_bavail * room.f_bsize - free))

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.crash
 BEFORE = {"recovering": "decided", "discarding": "staged"}
 
 #: The points at which the epoch in hand is decided and not published: recovery has to finish it.
-OPEN = POINTS[POINTS.index("decided") : POINTS.index("published")] + ("recovering",)
+OPEN = (*POINTS[POINTS.index("decided") : POINTS.index("published")], "recovering")
 
 #: The points that recovery passes when it finds an open epoch and a leftover file.
 RECOVERY = ("recovering", "applying", "committed", "applied", "publishing", "published", "discarding", "recovered")

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import psutil
 import pytest
-from crash_harness import Child, Lake, reading, wait_until
+from crash_children import Child, race, wait_until
+from crash_harness import Lake, reading
 
 from anabranch.core.crash import POINTS
 
@@ -82,14 +83,10 @@ def test_a_sleeper_that_was_replaced(new_lake: Callable[..., Lake]) -> None:
 
 def test_two_starts_at_once(lake: Lake) -> None:
     lake.land(2)
-    both = [lake.start_spark(crash="recovered:stop") for _ in range(2)]
-    wait_until(lambda: any(child.ended() for child in both))
-    [loser] = [child for child in both if child.ended()]
-    [winner] = [child for child in both if child is not loser]
+    winner, loser = race(lambda: lake.start_spark(crash="recovered:stop"))
     ended = loser.wait()
     ended.refused("LOCK_HELD")
     assert ended.code == 6
-    winner.until_stopped()
     winner.signal(signal.SIGCONT)
     assert winner.wait().code == 0
     lake.check_finished()

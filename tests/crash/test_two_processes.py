@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 
 import pytest
-from crash_harness import Child, Lake, reading, wait_until
+from crash_children import Child, race, wait_until
+from crash_harness import Lake, reading
 from crash_model import TABLES
 
 pytestmark = pytest.mark.crash
@@ -77,15 +78,11 @@ def test_two_starts_at_once(times: int, new_lake: Callable[..., Lake]) -> None:
     lake = new_lake()
     lake.land(2)
     for _ in range(2):
-        both = [lake.start(crash="recovered:stop") for _ in range(2)]
-        wait_until(lambda: any(child.ended() for child in both))
-        [loser] = [child for child in both if child.ended()]
-        [winner] = [child for child in both if child is not loser]
+        winner, loser = race(lambda: lake.start(crash="recovered:stop"))
         ended = loser.wait()
         ended.refused("LOCK_HELD")
         assert ended.code == 6
         assert ended.error["details"]["pid"] == winner.pid
-        winner.until_stopped()
         winner.signal(signal.SIGCONT)
         assert winner.wait().code == 0
         lake.check_finished()
@@ -133,12 +130,13 @@ def _take_over(lake: Lake) -> None:
 
 
 def _start_when_free(lake: Lake, crash: str) -> Child:
-    while True:
-        child = lake.start(crash=crash)
-        wait_until(lambda: child.ended() or child.stopped())
-        if not child.ended():
-            return child
-        child.wait().refused("LOCK_HELD")
+    """Start it as soon as the lease can be had, and wait for it to pause."""
+    child = lake.start(crash=crash)
+    wait_until(lambda: child.ended() or child.stopped())
+    if not child.ended():
+        return child
+    child.wait().refused("LOCK_HELD")
+    return _start_when_free(lake, crash)
 
 
 def _token(lake: Lake) -> int:

@@ -362,6 +362,61 @@ def test_several_flows_into_one_table(spark: Any, base: DataFrame) -> None:
     assert set(program.how.values()) == {"fused"}
 
 
+def test_steps_over_a_union_are_steps_over_each_side(spark: Any, base: DataFrame) -> None:
+    other = spark.createDataFrame([(9, 0, ["z"]), (8, 2, None)], "key BIGINT, b INT, tags ARRAY<STRING>")
+    both = base.select("id", "b", "tags").union(other)
+    both.createOrReplaceTempView("both_v")
+    program = same(
+        {
+            "first": base,
+            "second": other.select("key"),
+            "both": both,
+            "gold": spark.sql("SELECT id, 10 / b AS y, t FROM both_v LATERAL VIEW explode(tags) AS t WHERE b != 0"),
+            "missing": base.select("id", "s")
+            .unionByName(other.select("b", "tags"), allowMissingColumns=True)
+            .where("b > 0"),
+            "itself": base.where("id > 1")
+            .select("id", "a")
+            .union(base.selectExpr("b", "a + 0L"))
+            .withColumn("c", F.expr("id + 1")),
+            "thrice": both.union(both).union(base.select("id", "b", "tags")).where("id > 2").select("tags"),
+        }
+    )
+    spark.catalog.dropTempView("both_v")
+    assert set(program.how.values()) == {"fused"}
+
+
+def test_types(base: DataFrame) -> None:
+    fused(
+        base,
+        numbers=lambda d: d.where("s rlike '^[0-9]+$'").selectExpr(
+            "cast(s AS DECIMAL(9, 2)) d", "cast(s AS TINYINT) t"
+        ),
+        texts=lambda d: d.where("id > 1").selectExpr(
+            "cast(t AS VARCHAR(9)) v", "t COLLATE UTF8_LCASE AS c", "cast(s AS BINARY)"
+        ),
+        times=lambda d: d.where("b > 0").selectExpr(
+            "date_add(DATE'2024-01-01', cast(10 DIV b AS INT)) d",
+            "make_timestamp_ntz(2024, b, 1, 0, 0, 0) t",
+            "make_dt_interval(a DIV b) i",
+        ),
+        nested=lambda d: d.where("b > 0").selectExpr(
+            "named_struct('r', a DIV b, 'always', 1) z",
+            "array(a DIV b) y",
+            "map('k', a DIV b) m",
+            "array(named_struct('x', 1)) w",
+        ),
+        collated=lambda d: d.where("t COLLATE UTF8_LCASE = 'X'").select("t"),
+        nothing=lambda d: d.where("id > 1").selectExpr("NULL AS n", "array() AS e", "explode(array(NULL)) AS x"),
+        everything=lambda d: d.select("id"),
+    )
+
+
+def test_rows_that_no_flow_wants_are_not_handed_over(base: DataFrame) -> None:
+    program = same({"one": base.where("id = 1").select("s"), "two": base.where("id = 2").select(F.explode("nums"))})
+    assert program.frame.count() == 1 + 3
+
+
 # What is not deterministic.
 
 
@@ -476,6 +531,8 @@ def test_branches_and_their_reasons(spark: Any, base: DataFrame) -> None:
         duplicates=lambda d: d.dropDuplicates(["t", "id"]).select("t", "id"),
         distinct=lambda d: d.select("t").distinct(),
         union=lambda d: d.select("id").union(d.where("id > 2").select("a")),
+        union_of_random=lambda d: d.union(d).select(F.rand(7) * 0),
+        union_of_counted=lambda d: d.select("id").union(counted.select("most")).where("id > 1"),
         window=lambda d: d.select("id", F.count("*").over(Window.partitionBy("t"))),
         sort=lambda d: d.orderBy("id").select("id"),
         limit=lambda d: d.limit(100).select("id"),
@@ -496,7 +553,9 @@ def test_branches_and_their_reasons(spark: Any, base: DataFrame) -> None:
         "self_join": "branch: joins",
         "duplicates": "branch: drops duplicates",
         "distinct": "branch: drops duplicates",
-        "union": "branch: unites flows",
+        "union": "fused",
+        "union_of_random": "branch: unites flows",
+        "union_of_counted": "branch: aggregates",
         "window": "branch: uses a window",
         "sort": "branch: sorts",
         "limit": "branch: limits rows",

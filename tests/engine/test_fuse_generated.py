@@ -60,8 +60,8 @@ ROW = st.tuples(
 GRAMMAR: dict[str, list[str]] = {
     "INT": [
         *(
-            "0",
             "1",
+            "2",
             "size({ARRAY<INT>})",
             "length({STRING})",
             "({STRUCT<name: STRING, n: INT>}).n",
@@ -143,6 +143,8 @@ def step(draw: st.DrawFn, flow: Flow) -> Flow:
     """A flow with one more step."""
     frame, kinds = flow.frame, dict(flow.kinds)
     what = draw(st.sampled_from(STEPS))
+    if what == "union":
+        return Flow(frame.union(frame.where(expression(draw, flow, "BOOLEAN", 1))), kinds)
     if what in ("divide", "guard"):
         # What raises, and what keeps it from raising, in whatever order.
         number = draw(st.sampled_from(flow.of("INT") or ["j"]))
@@ -208,7 +210,6 @@ def flows(draw: st.DrawFn, base: DataFrame, most: int) -> dict[str, DataFrame]:
         for _ in range(draw(st.integers(1, 5))):
             flow = step(draw, flow)
         made.append(flow)
-    # Too few columns of a few kinds are seen otherwise; all are, in one of them.
     return {f"f{number}": flow.frame for number, flow in enumerate(made[1:])}
 
 

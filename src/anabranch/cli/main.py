@@ -31,7 +31,7 @@ from anabranch.cli.show_errors import UsageProblem
 from anabranch.cli.status import epochs, status
 from anabranch.cli.upkeep import recover, reset, vacuum
 from anabranch.cli.verb import Invocation, add_shared, add_verb
-from anabranch.errors import AnabranchError, InternalError, Interrupted
+from anabranch.errors import AnabranchError, InternalError, Interrupted, disk_failure
 
 app = typer.Typer(name="anabranch", rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -126,6 +126,8 @@ def _as_known(error: BaseException) -> AnabranchError:
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "anabranch"
         return UsageProblem("USAGE", error.format_message(), hint=f"see `{path} --help`")
+    if failure := disk_failure(error):
+        return failure
     return InternalError(
         "INTERNAL",
         f"{type(error).__name__}: {error}",

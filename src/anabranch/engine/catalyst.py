@@ -138,7 +138,8 @@ class Catalyst:
         self._types = _Classes(self._jvm.org.apache.spark.sql.types.DataTypes)
         self._lists = _Classes(self._jvm.java.util)
         self._converters = _Classes(self._jvm.scala.jdk.javaapi.CollectionConverters)
-        self._python = catalyst.trees.TreePattern.PYTHON_UDF()
+        self._patterns = _Classes(catalyst.trees.TreePattern)
+        self._python = self._patterns.PYTHON_UDF()
         #: Scala's None.
         self.nothing = getattr(getattr(self._jvm.scala, "None$"), "MODULE$")
         self._empty = self.seq([])
@@ -158,10 +159,19 @@ class Catalyst:
         found: bool = node.containsPattern(self._python)
         return found
 
+    def unites(self, plan: Node) -> bool:
+        """Whether there is a union in a plan."""
+        found: bool = plan.containsPattern(self._patterns.UNION())
+        return found
+
     def alias(self, expression: Node, name: str, like: Node | None = None) -> Node:
         """An expression with a name; `like` gives it the identity of another alias or attribute."""
         number = like.exprId() if like is not None else self._new_number()
         return self.e.Alias(expression, name, number, self._empty, self.nothing, self._empty)
+
+    def renamed(self, attribute: Node, like: Node) -> Node:
+        """An attribute under the name and identity of another."""
+        return self.alias(attribute, like.name(), like)
 
     def integer(self, value: int) -> Node:
         """A whole number."""
@@ -190,9 +200,21 @@ class Catalyst:
         explode = self.e.Explode(array)
         return self._plans.Generate(explode, self._empty, True, self.nothing, self.seq([attribute]), plan)
 
+    def filtered(self, condition: Node, plan: Node) -> Node:
+        """The rows for which a condition holds, and everything below computed once.
+
+        Spark would move the condition below the projections that compute what it tests, and so compute that twice. It
+        moves nothing below a column that is not deterministic: here the number of the partition, which costs nothing.
+        """
+        number = self.alias(self.e.SparkPartitionID(), "partition")
+        here = self.e.GreaterThanOrEqual(number.toAttribute(), self.integer(0))
+        return self._plans.Filter(self.e.And(condition, here), self.adding([number], plan))
+
     def inlined(self, plan: Node) -> Node:
         """The plan with the queries of its WITH clauses put where they are read, as the optimizer would."""
-        return self._optimizer.InlineCTE(False, False).apply(plan) if kind(plan) == "WithCTE" else plan
+        if not plan.containsPattern(self._patterns.CTE()):
+            return plan
+        return self._optimizer.InlineCTE(False, False).apply(plan)
 
     def with_children(self, plan: Node, children: Iterable[Node]) -> Node:
         """The node over other children."""

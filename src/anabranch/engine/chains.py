@@ -19,6 +19,8 @@ from anabranch.engine.catalyst import Catalyst, Node, analyzed, identity, is_sou
 #: Nodes that change no row: they give names, or say how late rows may be, which only matters to what keeps state.
 _TRANSPARENT = ("SubqueryAlias", "View", "EventTimeWatermark")
 
+_ROW_WISE = (*_TRANSPARENT, "Project", "Filter", "Generate")
+
 #: Generators whose rows can be told by a position.
 _GENERATORS = ("Explode", "PosExplode", "Inline")
 
@@ -114,17 +116,25 @@ class Generation:
 
 Step = Projection | Selection | Generation
 
+#: A flow, and the number of the plan among those whose rows together are the flow's.
+Part = tuple[str, int]
+
 
 @dataclass(frozen=True)
 class Chain:
-    """A flow as the row-wise steps over its base, in running order; `reason` says why its base is not a source."""
+    """A part of a flow as row-wise steps over its base, in running order; `reason` says why that is not a source."""
 
-    flow: str
+    part: Part
     plan: Node
     base: Node
     steps: tuple[Step, ...]
     output: tuple[tuple[int, Node], ...]
     reason: str | None
+
+    @property
+    def flow(self) -> str:
+        """The flow that it is a part of."""
+        return self.part[0]
 
 
 @dataclass(frozen=True)
@@ -143,12 +153,12 @@ class Walk:
         self._catalyst = catalyst
         self._seen: dict[int, list[tuple[Node, _Below]]] = {}
 
-    def chain(self, flow: str, plan: Node) -> Chain:
-        """A flow as steps over its base."""
+    def chain(self, part: Part, plan: Node) -> Chain:
+        """A plan as steps over its base."""
         above: list[tuple[int, Node]] = []
         node, mark = plan, plan.hashCode()
         while (below := self._known(mark, node)) is None:
-            if kind(node) not in (*_TRANSPARENT, "Project", "Filter", "Generate"):
+            if kind(node) not in _ROW_WISE:
                 below = _Below(node, (), _reason(node))
             elif why := _refused(node):
                 below = _Below(node, (), why)
@@ -163,7 +173,7 @@ class Walk:
                 below = _Below(below.base, (*below.steps, self._step(node)), below.reason)
             self._seen.setdefault(mark, []).append((node, below))
         output = tuple((identity(a), a) for a in items(plan.output()))
-        return Chain(flow, plan, below.base, below.steps, output, below.reason)
+        return Chain(part, plan, below.base, below.steps, output, below.reason)
 
     def _known(self, mark: int, node: Node) -> _Below | None:
         return next((below for other, below in self._seen.get(mark, ()) if node.fastEquals(other)), None)
@@ -220,13 +230,32 @@ def _may_raise(expression: Node) -> bool:
     return not safe or any(_may_raise(child) for child in items(expression.children()))
 
 
-def share_sources(catalyst: Catalyst, frames: Mapping[str, DataFrame]) -> dict[str, Node]:
-    """The plans of the flows, in which a source that several flows name each for itself is one and the same.
+def parts(catalyst: Catalyst, flow: str, frame: DataFrame) -> dict[Part, Node]:
+    """The plans whose rows together are a flow's: steps over a union are steps over each of what it unites."""
+    plan = catalyst.inlined(analyzed(frame))
+    # What is not deterministic differs for the same row in two of them, but not in two columns of one plan.
+    plans = _split(catalyst, plan) if catalyst.unites(plan) and plan.deterministic() else [plan]
+    return {(flow, number): one for number, one in enumerate(plans)}
+
+
+def _split(catalyst: Catalyst, plan: Node) -> list[Node]:
+    if kind(plan) in _ROW_WISE and not _refused(plan):
+        return [catalyst.with_children(plan, [below]) for below in _split(catalyst, plan.children().apply(0))]
+    if kind(plan) != "Union":
+        return [plan]
+    first, *others = items(plan.children())
+    output = items(plan.output())
+    named = [catalyst.project(map(catalyst.renamed, items(other.output()), output), other) for other in others]
+    return [one for child in (first, *named) for one in _split(catalyst, child)]
+
+
+def share_sources(catalyst: Catalyst, plans: Mapping[Part, Node]) -> dict[Part, Node]:
+    """The plans, in which a source that several name each for itself is one and the same.
 
     Spark adds `_metadata` to a source where a flow asks for it; then all read it with that column, and those that did
     not ask drop it.
     """
-    plans = {name: catalyst.inlined(analyzed(frame)) for name, frame in frames.items()}
+    plans = dict(plans)
     found = {name: [leaf for leaf in items(plan.collectLeaves()) if is_source(leaf)] for name, plan in plans.items()}
     shared: dict[object, _Shared] = {}
     readings: list[_Reading] = []

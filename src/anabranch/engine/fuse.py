@@ -24,7 +24,7 @@ from functools import reduce
 from pyspark.sql import DataFrame
 
 from anabranch.engine.catalyst import Catalyst, Node, identity, items, kind
-from anabranch.engine.chains import Chain, Defined, Expression, Generation
+from anabranch.engine.chains import Chain, Defined, Expression, Generation, Part
 from anabranch.engine.paths import Attribute, Path
 
 #: To be set on the session in which a wide plan runs. Otherwise Spark computes what `b != 0 AND a / b > 1` and
@@ -34,15 +34,15 @@ SETTINGS = {"spark.sql.subexpressionElimination.skipForShortcutExpr": "true"}
 
 @dataclass(frozen=True)
 class Wide:
-    """One group's frame: for each flow its mask and its columns, by their names in the frame.
+    """One group's frame: for each part of a flow its mask and its columns, by their names in the frame.
 
-    `alone` says of the flows that are not in it, why they must be run by themselves.
+    `alone` says of those that are not in it, why they must be run by themselves.
     """
 
     frame: DataFrame
-    masks: Mapping[str, str | None]
-    columns: Mapping[str, tuple[str, ...]]
-    alone: Mapping[str, str]
+    masks: Mapping[Part, str | None]
+    columns: Mapping[Part, tuple[str, ...]]
+    alone: Mapping[Part, str]
 
 
 def fuse(catalyst: Catalyst, chains: Sequence[Chain]) -> Wide:
@@ -85,28 +85,32 @@ class _Group:
         self.known: dict[int, list[_Definition]] = {}  # by semantic hash
 
     def fuse(self, paths: Sequence[Path]) -> Wide:
-        alone: dict[str, str] = {}
+        alone: dict[Part, str] = {}
         rounds = 1 + max(len(p.generations) for p in paths)
         for now in range(rounds):
             paths = self._round(paths, now, alone)
             self._settle()
             if any(now < len(p.generations) for p in paths):
                 self._generate(paths, now)
+        if all(path.chooses for path in paths):
+            # Handing over a row costs more than testing whether anybody wants it.
+            masks = [path.mask.node for path in paths if path.mask]
+            self.plan = self.catalyst.filtered(reduce(self.e.Or, masks), self.plan)
         return self.wide(paths, alone)
 
-    def _round(self, paths: Sequence[Path], now: int, alone: dict[str, str]) -> list[Path]:
+    def _round(self, paths: Sequence[Path], now: int, alone: dict[Part, str]) -> list[Path]:
         """Add what the flows compute between two generators; the flows that went through."""
         # First the flows that want every row: what they compute needs no guard in others.
         free = [p for p in paths if p.mask is None and not p.conditions_in(now)]
         chosen = [p for p in paths if p not in free]
         for work, some in ((self._compute, free), (self._select, chosen), (self._compute, chosen)):
             for path in some:
-                if path.flow not in alone:
+                if path.part not in alone:
                     try:
                         work(path, now)
                     except _Refused as refused:
-                        alone[path.flow] = str(refused)
-        return [p for p in paths if p.flow not in alone]
+                        alone[path.part] = str(refused)
+        return [p for p in paths if p.part not in alone]
 
     def _select(self, path: Path, now: int) -> None:
         """Narrow a flow's mask by its conditions, after computing what these need."""
@@ -332,7 +336,7 @@ class _Group:
         for (number, _), (node, reads) in zip(generation.added, values, strict=True):
             path.at[number] = element if node is element.node else self._define(node, reads, "element")
 
-    def wide(self, paths: Sequence[Path], alone: Mapping[str, str]) -> Wide:
+    def wide(self, paths: Sequence[Path], alone: Mapping[Part, str]) -> Wide:
         """The last projection: every column that some output needs, once, and every mask."""
         names: dict[int, str] = {}
         exported: list[Node] = []
@@ -350,7 +354,7 @@ class _Group:
                 attribute.number if attribute else root, attribute.node if attribute else path.attribute(root), "c"
             )
 
-        columns = {p.flow: tuple(column(p, number) for number, _ in p.output) for p in paths}
-        masks = {p.flow: export(p.mask.number, p.mask.node, "m") if p.mask else None for p in paths}
+        columns = {p.part: tuple(column(p, number) for number, _ in p.output) for p in paths}
+        masks = {p.part: export(p.mask.number, p.mask.node, "m") if p.mask else None for p in paths}
         frame = self.catalyst.frame(self.catalyst.project(exported, self.plan))
         return Wide(frame, masks, columns, alone)

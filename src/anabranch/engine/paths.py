@@ -31,7 +31,7 @@ class Path:
     """A flow, and how far it has been taken: its mask so far, and what its columns are in the wide plan."""
 
     def __init__(self, chain: Chain) -> None:
-        self.flow = chain.flow
+        self.part = chain.part
         self.output = chain.output
         self.mask: Attribute | None = None
         self.array: Attribute | None = None  # of the generator that comes next
@@ -80,6 +80,11 @@ class Path:
 
     def _earliest(self, expression: Expression) -> int:
         return max((self._round.get(self.root(n), 0) for n in expression.refers), default=0)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the flow leaves rows out."""
+        return any(self.conditions)
 
     def conditions_in(self, now: int) -> list[Selection]:
         """The conditions of a round."""

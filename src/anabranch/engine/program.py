@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from anabranch.engine.catalyst import Catalyst, analyzed, describe, is_source, nodes, sources
-from anabranch.engine.chains import Chain, Walk, share_sources
+from anabranch.engine.chains import Chain, Walk, parts, share_sources
 from anabranch.engine.flows import union_of
 from anabranch.engine.fuse import SETTINGS, Wide, fuse, unfused
 from anabranch.errors import ProjectError, ProjectErrors
@@ -66,16 +66,27 @@ def make_program(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> Program:
     aligned = {f: _aligned(catalyst, frames[f], schemas[t]) if t in shared else frames[f] for f, t in feeding.items()}
     for key, value in SETTINGS.items():
         session.conf.set(key, value)
-    plans, walk = share_sources(catalyst, aligned), Walk(catalyst)
-    branches = _branches(catalyst, [walk.chain(flow, plans[flow]) for flow in sorted(plans)])
+    plans = share_sources(
+        catalyst, {p: plan for f in sorted(aligned) for p, plan in parts(catalyst, f, aligned[f]).items()}
+    )
+    walk = Walk(catalyst)
+    branches = _branches(catalyst, [walk.chain(part, plan) for part, plan in plans.items()])
     frame, names = _union([b.wide.frame for b in branches])
-    parts = tuple(
-        _part(c.flow, feeding[c.flow], branch.wide, renamed, schemas[feeding[c.flow]].names)
+    columns = tuple(
+        _columns(c, feeding[c.flow], branch.wide, renamed, schemas[feeding[c.flow]].names)
         for branch, renamed in zip(branches, names, strict=True)
         for c in branch.chains
     )
-    how = {c.flow: f"branch: {c.reason}" if c.reason else "fused" for branch in branches for c in branch.chains}
-    return Program(frame, parts, sources(frame), how)
+    return Program(frame, columns, sources(frame), _how(branches))
+
+
+def _how(branches: Sequence[_Branch]) -> dict[str, str]:
+    """How each flow is run; where only a part of it is a branch, that is what is worth knowing."""
+    how: dict[str, str] = {}
+    for one in sorted((c for branch in branches for c in branch.chains), key=lambda c: c.part, reverse=True):
+        if one.reason or one.flow not in how:
+            how[one.flow] = f"branch: {one.reason}" if one.reason else "fused"
+    return how
 
 
 def output_schemas(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> dict[str, StructType]:
@@ -132,12 +143,12 @@ def _branches(catalyst: Catalyst, chains: Sequence[Chain]) -> list[_Branch]:
             continue
         wide = fuse(catalyst, group)
         for one in group:
-            if one.flow in wide.alone:
-                branches.append(_Branch((replace(one, reason=wide.alone[one.flow]),), unfused(catalyst, one)))
-        together = tuple(c for c in group if c.flow not in wide.alone)
+            if one.part in wide.alone:
+                branches.append(_Branch((replace(one, reason=wide.alone[one.part]),), unfused(catalyst, one)))
+        together = tuple(c for c in group if c.part not in wide.alone)
         if together:
             branches.append(_Branch(together, wide))
-    return sorted(branches, key=lambda b: (_reads(b.chains[0]), b.chains[0].flow))
+    return sorted(branches, key=lambda b: (_reads(b.chains[0]), b.chains[0].part))
 
 
 def _groups(chains: Sequence[Chain]) -> list[list[Chain]]:
@@ -155,9 +166,9 @@ def _reads(one: Chain) -> list[str]:
     return [describe(node) for node in nodes(one.base) if is_source(node)]
 
 
-def _part(flow: str, output: str, wide: Wide, renamed: Mapping[str, str], columns: Sequence[str]) -> OutputColumns:
-    mask = wide.masks[flow]
-    taken = tuple((renamed[name], column) for name, column in zip(wide.columns[flow], columns, strict=True))
+def _columns(one: Chain, output: str, wide: Wide, renamed: Mapping[str, str], columns: Sequence[str]) -> OutputColumns:
+    mask = wide.masks[one.part]
+    taken = tuple((renamed[name], column) for name, column in zip(wide.columns[one.part], columns, strict=True))
     # In a union a group's rows are told from those of others by a mask of the group.
     return OutputColumns(output, renamed[mask] if mask else renamed.get(""), taken)
 

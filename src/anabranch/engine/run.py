@@ -17,7 +17,7 @@ from anabranch.engine.channel import Running, running
 from anabranch.engine.opened import open_project
 from anabranch.engine.planning import Planner, open_spark, plan_with_spark
 from anabranch.engine.user_code import told
-from anabranch.errors import AnabranchError, Interrupted
+from anabranch.errors import AnabranchError, Interrupted, disk_failure
 from anabranch.load.project import Project
 
 #: How long to wait for a query before looking at the signals and the other channels again.
@@ -104,7 +104,7 @@ def _reason(channel: Running, error: StreamingQueryException) -> AnabranchError:
     if isinstance(cause, AnabranchError):
         return cause
     assert isinstance(cause, Exception)
-    reason = told(cause, f'channel "{channel.work.lease.channel}"', None)
+    reason = disk_failure(cause) or told(cause, f'channel "{channel.work.lease.channel}"', None)
     reason.__cause__ = cause
     return reason
 

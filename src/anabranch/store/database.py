@@ -268,7 +268,9 @@ def _unreachable(address: Address, reason: str, *, retryable: bool = True) -> St
     return StateError(
         "LEDGER_UNREACHABLE",
         f"the ledger {address.shown} cannot be reached: {reason}",
-        hint="check that the database is up, that the address is right and that this user may use it",
+        hint="check that the disk is well, has room and may be read by this user"
+        if address.file
+        else "check that the database is up, that the address is right and that this user may use it",
         retryable=retryable,
     )
 
