@@ -190,6 +190,8 @@ def test_a_terminal_without_utf8_gets_escapes_instead_of_an_error() -> None:
 def test_ctrl_c_exits_130_without_a_traceback(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     code = (
+        # A shell's background jobs ignore SIGINT, and so would what they start.
+        "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "import pathlib, sys, time, typer\nfrom anabranch.cli import main as frame\n"
         "from anabranch.cli.verb import add_verb\napp = typer.Typer()\n"
         "def hang(at) -> None:\n"

@@ -102,7 +102,7 @@ def test_killed_three_deep_in_recovery(first: str, lake: Lake) -> None:
         _orphan(lake, "slow")
         for depth, point in enumerate((first, second, second if second != "published" else "recovered")):
             lake.die(_in_recovery(point, depth))
-        lake.finish()
+    lake.finish()
 
 
 def _in_recovery(point: str, depth: int) -> str:

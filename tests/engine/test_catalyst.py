@@ -151,7 +151,7 @@ def test_making_a_plan(spark: Any, catalyst: Catalyst) -> None:
     position = catalyst.alias(one, "position").toAttribute()
     plan = catalyst.exploded(e.Sequence(catalyst.integer(0), last), position, plan)
     plan = catalyst.filtered(e.LessThan(position, one), plan)
-    kept = catalyst.renamed(items(plan.output())[2], like=number)
+    kept = catalyst.alias(items(plan.output())[2], "kept", like=number)
     assert identity(kept) == identity(number)
     rows = catalyst.frame(catalyst.project([kept, catalyst.alias(position, "p")], plan)).collect()
     assert sorted(rows) == [(0, 0), (1, 0)]

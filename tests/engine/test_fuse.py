@@ -143,7 +143,8 @@ GUARDED: dict[str, Callable[[DataFrame], DataFrame]] = {
     "null condition": lambda d: d.where("a > 0").selectExpr("10 / a AS y"),
     "used below and above": lambda d: d.withColumn("y", F.expr("a / b")).where("b != 0").where("y > 1").drop("y"),
     "short circuit": lambda d: d.selectExpr("id", "b != 0 AND a / b > 1 AS p"),
-    "another short circuit": lambda d: d.selectExpr("id", "b != 0 AND a / b > 2 AS p", "b = 0 OR a / b > 3 AS q"),
+    "another short circuit": lambda d: d.selectExpr("id", "b != 0 AND a / b > 2 AS p"),
+    "a third short circuit": lambda d: d.selectExpr("id", "b = 0 OR a / b > 3 AS p"),
     "case": lambda d: d.selectExpr("CASE WHEN b != 0 THEN a / b END AS y", "coalesce(x, a / b) AS z"),
     "explode after a division": lambda d: d.withColumn("y", F.expr("a / b")).select("y", F.explode("nums")),
     "explode beside a division": lambda d: d.selectExpr("a / b AS y", "explode(nums) AS n"),
@@ -379,6 +380,13 @@ def test_steps_over_a_union_are_steps_over_each_side(spark: Any, base: DataFrame
             .select("id", "a")
             .union(base.selectExpr("b", "a + 0L"))
             .withColumn("c", F.expr("id + 1")),
+            "crossed": (
+                base.where("id > 1 AND b > 0")
+                .select("id", "b")
+                .union(base.where("id > 2 AND b < 5").select("b", "id"))
+                .where("id > 1")
+                .selectExpr("id * 10 + b AS y")
+            ),
             "thrice": both.union(both).union(base.select("id", "b", "tags")).where("id > 2").select("tags"),
         }
     )

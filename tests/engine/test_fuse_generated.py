@@ -143,6 +143,10 @@ def step(draw: st.DrawFn, flow: Flow) -> Flow:
     """A flow with one more step."""
     frame, kinds = flow.frame, dict(flow.kinds)
     what = draw(st.sampled_from(STEPS))
+    if what == "union" and len(flow.of("INT")) > 1 and draw(st.booleans()):
+        one, other = (F.col(f"`{name}`") for name in flow.of("INT")[:2])
+        chosen = frame.where(expression(draw, flow, "BOOLEAN", 1))
+        return Flow(frame.select(one, other).union(chosen.select(other, one)), dict.fromkeys(flow.of("INT")[:2], "INT"))
     if what == "union":
         return Flow(frame.union(frame.where(expression(draw, flow, "BOOLEAN", 1))), kinds)
     if what in ("divide", "guard"):

@@ -25,6 +25,9 @@ METADATA_COLUMN = "_metadata"
 #: A node of a plan, an expression or an attribute: an object of the JVM.
 Node = Any
 
+#: Attributes that others stand for: the identity of the old one, the old one, the new one.
+Replaced = Mapping[int, tuple[Node, Node]]
+
 
 def check_version(spark: SparkSession) -> None:
     """Refuse a Spark whose internals nobody looked at."""
@@ -169,10 +172,6 @@ class Catalyst:
         number = like.exprId() if like is not None else self._new_number()
         return self.e.Alias(expression, name, number, self._empty, self.nothing, self._empty)
 
-    def renamed(self, attribute: Node, like: Node) -> Node:
-        """An attribute under the name and identity of another."""
-        return self.alias(attribute, like.name(), like)
-
     def integer(self, value: int) -> Node:
         """A whole number."""
         return self.e.Literal(value, self._types.IntegerType)
@@ -220,8 +219,8 @@ class Catalyst:
         """The node over other children."""
         return plan.withNewChildren(self.seq(children))
 
-    def rewrite(self, plan: Node, replaced: Mapping[int, tuple[Node, Node]]) -> Node:
-        """The node, its children left alone, with attributes replaced: identity -> (old, new)."""
+    def rewrite(self, plan: Node, replaced: Replaced) -> Node:
+        """The node, its children left alone, with attributes replaced."""
         if not replaced:
             return plan
         return plan.rewriteAttrs(self._attribute_map(self.seq(self._pair(old, new) for old, new in replaced.values())))

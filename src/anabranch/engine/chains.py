@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from anabranch.engine.catalyst import Catalyst, Node, analyzed, identity, is_source, items, kind, same_source
+from anabranch.engine.catalyst import Catalyst, Node, Replaced, analyzed, identity, is_source, items, kind, same_source
 
 #: Nodes that change no row: they give names, or say how late rows may be, which only matters to what keeps state.
 _TRANSPARENT = ("SubqueryAlias", "View", "EventTimeWatermark")
@@ -29,7 +29,7 @@ _NEVER_RAISE = frozenset(
     """
     Alias And ArrayContains AttributeReference CaseWhen Coalesce Concat Contains CreateArray CreateNamedStruct EndsWith
     EqualNullSafe EqualTo GetArrayStructFields GetJsonObject GetMapValue GetStructField GreaterThan GreaterThanOrEqual
-    If In InSet IsNaN IsNotNull IsNull Length LessThan LessThanOrEqual Like Literal Lower MapEntries MapKeys MapValues
+    If In InSet IsNaN IsNotNull IsNull Length LessThan LessThanOrEqual Literal Lower MapEntries MapKeys MapValues
     Not Or Size StartsWith StringTrim Substring Upper
     """.split()  # noqa: SIM905  a list of a word per line is no easier to read
 )
@@ -224,7 +224,7 @@ def _may_raise(expression: Node) -> bool:
     if name == "JsonToStructs":
         safe = "failfast" not in expression.options().toString().lower()
     elif name == "Cast":
-        safe = expression.dataType().typeName() == "string"
+        safe = expression.dataType().typeName() == "string" and expression.child().dataType().typeName() != "variant"
     else:
         safe = name in _NEVER_RAISE
     return not safe or any(_may_raise(child) for child in items(expression.children()))
@@ -233,20 +233,27 @@ def _may_raise(expression: Node) -> bool:
 def parts(catalyst: Catalyst, flow: str, frame: DataFrame) -> dict[Part, Node]:
     """The plans whose rows together are a flow's: steps over a union are steps over each of what it unites."""
     plan = catalyst.inlined(analyzed(frame))
-    # What is not deterministic differs for the same row in two of them, but not in two columns of one plan.
-    plans = _split(catalyst, plan) if catalyst.unites(plan) and plan.deterministic() else [plan]
+    # What is not deterministic would be drawn once for a row that is in two of them.
+    plans = [one for one, _ in _split(catalyst, plan)] if catalyst.unites(plan) and plan.deterministic() else [plan]
     return {(flow, number): one for number, one in enumerate(plans)}
 
 
-def _split(catalyst: Catalyst, plan: Node) -> list[Node]:
+def _split(catalyst: Catalyst, plan: Node) -> list[tuple[Node, Replaced]]:
+    """The plans, and which attributes of each are to be replaced in what stands above."""
     if kind(plan) in _ROW_WISE and not _refused(plan):
-        return [catalyst.with_children(plan, [below]) for below in _split(catalyst, plan.children().apply(0))]
+        below = _split(catalyst, plan.children().apply(0))
+        return [(catalyst.rewrite(catalyst.with_children(plan, [one]), now), now) for one, now in below]
     if kind(plan) != "Union":
-        return [plan]
-    first, *others = items(plan.children())
-    output = items(plan.output())
-    named = [catalyst.project(map(catalyst.renamed, items(other.output()), output), other) for other in others]
-    return [one for child in (first, *named) for one in _split(catalyst, child)]
+        return [(plan, {})]
+    output = [(identity(a), a) for a in items(plan.output())]
+    found: list[tuple[Node, Replaced]] = []
+    for child in items(plan.children()):
+        columns = [(identity(a), a) for a in items(child.output())]
+        for one, replaced in _split(catalyst, child):
+            given = [replaced[number][1] if number in replaced else a for number, a in columns]
+            pairs = zip(output, given, strict=True)
+            found.append((one, {number: (old, new) for (number, old), new in pairs if identity(new) != number}))
+    return found
 
 
 def share_sources(catalyst: Catalyst, plans: Mapping[Part, Node]) -> dict[Part, Node]:
@@ -331,7 +338,7 @@ def _rereading(
     old: Node,
     new: Node,
     narrow: list[Node] | None,
-    replaced: Mapping[int, tuple[Node, Node]],
+    replaced: Replaced,
 ) -> Node:
     children = items(plan.children())
     if not children and plan.fastEquals(old):

@@ -55,7 +55,7 @@ def unfused(catalyst: Catalyst, chain: Chain) -> Wide:
     return _Group(catalyst, chain.plan).wide([Path(replace(chain, base=chain.plan, steps=()))], {})
 
 
-@dataclass
+@dataclass(eq=False)
 class _Definition:
     """A column to be added; where `masks` are given, it is computed only for the rows of one of them."""
 
@@ -92,7 +92,7 @@ class _Group:
             self._settle()
             if any(now < len(p.generations) for p in paths):
                 self._generate(paths, now)
-        if all(path.chooses for path in paths):
+        if paths and all(path.chooses for path in paths):
             # Handing over a row costs more than testing whether anybody wants it.
             masks = [path.mask.node for path in paths if path.mask]
             self.plan = self.catalyst.filtered(reduce(self.e.Or, masks), self.plan)
