@@ -5,8 +5,9 @@
     job = fan_out(
         stream,                                             # any streaming DataFrame
         outputs={
-            "bronze": lambda df: df,
-            "errors": lambda df: df.where("status >= 500"),
+            "bronze": lambda df: df,                        # a function over the stream's frame,
+            "errors": "status >= 500",                      # a condition in SQL that picks rows,
+            "users": Output(newest_user, keys=("id",), sequence_by="at"),       # or more about the table
         },
         storage="/lake/requests",
     )
@@ -25,9 +26,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anabranch.core.declarations import Dataset, Flow, Kind, Pipeline
+from anabranch.core.changes import Changes
+from anabranch.core.declarations import Action, Dataset, Expectation, Flow, Kind, Pipeline
 from anabranch.core.events import Event, Listener
 from anabranch.core.where import Where
+from anabranch.errors import ProjectError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,14 +48,26 @@ INPUT = "stream"
 
 @dataclass(frozen=True)
 class Output:
-    """A table fed by a function over the stream's frame.
+    """A table fed by a function over the stream's frame, or by the rows for which a condition in SQL holds.
 
-    >>> Output(lambda df: df, partition_by=("day",)).format
+    With `keys`, rows are upserted: the row with the greatest `sequence_by` of each key stays, and one for which
+    `deletes` holds removes its key. Rules are SQL conditions by name; a row that breaks one of `expect` is counted,
+    of `expect_or_drop` left out, of `expect_or_quarantine` put into the table `NAME_quarantine`, and one of
+    `expect_or_fail` gives the epoch up.
+
+    >>> Output("status >= 500", partition_by=("day",), expect_or_drop={"has_id": "id IS NOT NULL"}).format
     'delta'
     """
 
-    query: Query
+    query: Query | str
     partition_by: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    sequence_by: str | None = None
+    deletes: str | None = None
+    expect: Mapping[str, str] = field(default_factory=dict)
+    expect_or_drop: Mapping[str, str] = field(default_factory=dict)
+    expect_or_quarantine: Mapping[str, str] = field(default_factory=dict)
+    expect_or_fail: Mapping[str, str] = field(default_factory=dict)
     format: str = "delta"
     path: str | None = None  # default: below the storage folder
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -92,7 +107,7 @@ class FanOut:
 
 def fan_out(
     stream: DataFrame,
-    outputs: Mapping[str, Query | Output],
+    outputs: Mapping[str, Query | str | Output],
     *,
     storage: str | Path,
     name: str = "fan_out",
@@ -108,7 +123,7 @@ def fan_out(
 
 @contextmanager
 def each_batch(
-    outputs: Mapping[str, Query | Output],
+    outputs: Mapping[str, Query | str | Output],
     *,
     storage: str | Path,
     name: str = "fan_out",
@@ -129,8 +144,8 @@ def each_batch(
         body.close()
 
 
-def as_outputs(outputs: Mapping[str, Query | Output]) -> dict[str, Output]:
-    """Plain functions as outputs with nothing else said."""
+def as_outputs(outputs: Mapping[str, Query | str | Output]) -> dict[str, Output]:
+    """Plain functions and conditions as outputs with nothing else said."""
     return {name: o if isinstance(o, Output) else Output(o) for name, o in outputs.items()}
 
 
@@ -151,19 +166,50 @@ def pipeline_of(name: str, frame: DataFrame, outputs: Mapping[str, Output]) -> P
                 format=said.format,
                 options={"path": said.path} if said.path else {},
                 properties=said.properties,
+                expectations=_expectations(said, where),
             )
         )
-        flows.append(Flow(output, output, _over_the_input(said.query, frame), where, inputs=(INPUT,)))
+        query = _over_the_input(said.query, frame)
+        flows.append(Flow(output, output, query, where, inputs=(INPUT,), changes=_changes(output, said, where)))
     return Pipeline(name, tuple(datasets), tuple(flows), here)
 
 
-def _over_the_input(query: Query, frame: DataFrame) -> Callable[[], Any]:
+def _expectations(said: Output, where: Where) -> tuple[Expectation, ...]:
+    by_action = {
+        Action.WARN: said.expect,
+        Action.DROP: said.expect_or_drop,
+        Action.QUARANTINE: said.expect_or_quarantine,
+        Action.FAIL: said.expect_or_fail,
+    }
+    return tuple(
+        Expectation(name, condition, action, where)
+        for action, rules in by_action.items()
+        for name, condition in rules.items()
+    )
+
+
+def _changes(output: str, said: Output, where: Where) -> Changes | None:
+    if said.keys and said.sequence_by:
+        return Changes(INPUT, keys=said.keys, sequence_by=said.sequence_by, deletes=said.deletes)
+    if said.keys or said.sequence_by or said.deletes:
+        raise ProjectError(
+            "UPSERT_INCOMPLETE",
+            f'output "{output}" has only some of keys, sequence_by and deletes: which row of a key is the newest?',
+            where=where,
+            hint='say both: Output(f, keys=("id",), sequence_by="updated_at")',
+        )
+    return None
+
+
+def _over_the_input(query: Query | str, frame: DataFrame) -> Callable[[], Any]:
     # By the view's name, so that all outputs are seen to stand on the same thing; in the frame's own session, which
     # inside of foreachBatch is not the one that is active.
+    if isinstance(query, str):
+        return lambda: frame.sparkSession.table(INPUT).where(query)
     return lambda: query(frame.sparkSession.table(INPUT))
 
 
-def _where(query: Query) -> Where:
+def _where(query: Query | str) -> Where:
     code = getattr(query, "__code__", None)
     return Where(code.co_filename, code.co_firstlineno) if code else Where("<fan_out>")
 

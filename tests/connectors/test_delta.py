@@ -23,7 +23,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
 from anabranch.connectors import delta
-from anabranch.connectors.delta import DeltaSink, arrow_dataset, vacuum
+from anabranch.connectors.delta import DeltaSink, NewFiles, arrow_dataset, vacuum
 from anabranch.connectors.delta_log import commit_path
 from anabranch.connectors.parquet_files import StagedWriter
 from anabranch.core import crash
@@ -168,7 +168,7 @@ def test_a_stale_snapshot_cannot_add_the_epoch_again(location: str) -> None:
     stale = zombie._fresh()
     sink.apply(key(0), receipt)
     with pytest.raises(CommitFailedError):
-        zombie._commit(stale, key(0), receipt)
+        zombie._commit(stale, key(0), NewFiles(receipt))
     assert zombie.apply(key(0), receipt) == Applied("1", already=True)
     assert ids(location) == [1]
 
@@ -200,7 +200,7 @@ def test_rows_of_other_writers_are_kept(location: str) -> None:
     stale = sink._fresh()
     write_deltalake(location, pa.table({"id": [101], "day": ["x"]}), mode="append")
     receipt = stage(sink, key(1), rows(1))
-    sink._commit(stale, key(1), receipt)  # as if the foreign append came between snapshot and commit
+    sink._commit(stale, key(1), NewFiles(receipt))  # as if the foreign append came between snapshot and commit
     write_deltalake(location, pa.table({"id": [102], "day": ["x"]}), mode="append")
     assert sink.find(key(1)) == Applied("4", already=True)
     assert ids(location) == [0, 1, 100, 101, 102]
@@ -238,7 +238,7 @@ def test_optimize_and_vacuum_in_between_lose_nothing(location: str) -> None:
     other = DeltaTable(location)
     other.optimize.compact()
     other.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
-    sink._commit(stale, key(3), receipt)
+    sink._commit(stale, key(3), NewFiles(receipt))
     put(sink, 4, rows(4))
     assert ids(location) == [0, 1, 2, 3, 4]
     assert sink.latest(key(0)) == 4

@@ -232,7 +232,7 @@ def test_small_batches_share_row_groups_and_large_files_roll_over(
 ) -> None:
     schema = pa.schema([("a", pa.int64())])
     batch = pa.record_batch([pa.array(range(100))], schema=schema)
-    [file] = staged(tmp_path, schema, [batch] * 1000)
+    [file] = staged(tmp_path, schema, [batch] * 4000)
     assert pq.read_metadata(tmp_path / file.path).num_row_groups == 2
     monkeypatch.setattr(parquet_files, "FILE_BYTES", 1000)
     monkeypatch.setattr(parquet_files, "ROW_GROUP_ROWS", 1000)

@@ -25,14 +25,14 @@ from pyspark.sql.types import StructType
 
 from anabranch.cli.main import main as anabranch
 from anabranch.connectors.contract import Staging
-from anabranch.core.epoch import StagedFile
+from anabranch.core.epoch import EpochKey
 from anabranch.core.graph import build
 from anabranch.core.plan import ChannelPlan, make_plan
 from anabranch.engine import channel, run
 from anabranch.engine.checkpoint import Checkpoint
 from anabranch.engine.epoch import ChannelRun
-from anabranch.engine.program import OutputColumns
-from anabranch.engine.stage import writer
+from anabranch.engine.rows import OutputColumns, Rows, Staged
+from anabranch.engine.stage import written
 from anabranch.load.project import Project
 from anabranch.load.python_files import load_pipeline
 
@@ -76,15 +76,9 @@ def wide_batches(events: Sequence[Mapping[str, Any]]) -> Iterator[pa.RecordBatch
         yield pa.RecordBatch.from_pydict(columns, schema=WIDE)
 
 
-def stage(
-    parts: Sequence[OutputColumns], frame: list[Mapping[str, Any]], stagings: Mapping[str, Staging]
-) -> dict[str, list[StagedFile]]:
+def stage(frame: list[Mapping[str, Any]], stagings: Mapping[str, Staging], key: EpochKey, *, small: bool) -> Staged:
     """What `engine.stage` does, with the one task of the batch run here."""
-    staged: dict[str, list[StagedFile]] = {name: [] for name in stagings}
-    for answer in writer([p for p in parts if p.output in stagings], stagings)(wide_batches(frame)):
-        for row in answer.to_pylist():
-            staged[row["output"]] += [StagedFile(**file) for file in json.loads(row["files"])]
-    return staged
+    return written(Rows(PARTS, stagings, key, "driver"), wide_batches(frame))
 
 
 class Query(threading.Thread):
@@ -179,7 +173,7 @@ def without_spark() -> None:
         (run, "plan_with_spark", plan),
         (channel, "output_schemas", lambda _plan, _frames: SCHEMAS),
         (channel, "make_program", program),
-        (channel, "stage", stage),
+        (channel, "stager", lambda _program: stage),
         (channel, "_start", start),
     ):
         assert hasattr(module, name), f"{module.__name__} has no {name} any more"

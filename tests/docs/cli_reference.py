@@ -45,7 +45,10 @@ def render() -> str:
     whole = every.pop("")
     parts = [HEAD, "## Options of every verb\n", "They may stand before or after the verb.\n"]
     parts += [_table(o for o in options(whole) if o.name in SHARED)]
-    parts += ["`init` and `explain` need no project and take no `--project`.\n", "## Options without a verb\n"]
+    parts += [
+        "`init`, `import-check` and `explain` need no project and take no `--project`.\n",
+        "## Options without a verb\n",
+    ]
     parts += [_table(o for o in options(whole) if o.name not in SHARED)]
     for name, command in every.items():
         parts += list(_verb(name, command))

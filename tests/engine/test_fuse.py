@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from together import collected, executed, plan_of, program_of, rows, same, taken
 
 from anabranch.engine.program import make_program
-from anabranch.engine.stage import take
+from anabranch.engine.rows import take
 
 pytestmark = pytest.mark.spark
 

@@ -23,10 +23,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from anabranch.connectors.contract import Staging
 from anabranch.core import crash
 from anabranch.core.crash import CrashPointError
-from anabranch.core.epoch import EpochKey, StagedFile
+from anabranch.core.epoch import EpochKey
 from anabranch.engine.checkpoint import Checkpoint
 from anabranch.engine.epoch import ChannelRun
 from anabranch.engine.recover import recover
+from anabranch.engine.rows import Staged
 from anabranch.errors import LockHeld
 from anabranch.store.ledger import Ledger
 from anabranch.store.records import OutputRecord
@@ -79,10 +80,9 @@ class World:
         last = self.ledger.last(self.pipeline.pipeline_id, "c", 1)
         self.checkpoint.verify(EpochKey(self.pipeline.pipeline_id, "c", 1, 0), last)
 
-        def stage(rows: list[int], stagings: Mapping[str, Staging]) -> dict[str, list[StagedFile]]:
-            key = EpochKey(lease.pipeline_id, "c", 1, self.batch_in_hand)
+        def stage(rows: list[int], stagings: Mapping[str, Staging], key: EpochKey, *, small: bool) -> Staged:
             chosen = {name: [r for r in rows if OUTPUTS[name](r)] for name in stagings}
-            return {n: [sinks[n].write(key, lease.token, kept)] if kept else [] for n, kept in chosen.items()}
+            return Staged({n: [sinks[n].write(key, lease.token, kept)] if kept else [] for n, kept in chosen.items()})
 
         return ChannelRun(self.ledger, lease, 1, sinks, stage, self.checkpoint, lambda event: None)
 
@@ -94,7 +94,6 @@ class World:
         if not path.exists():
             path.write_text(f"v1\n{{}}\n{len(self.source)}")
         start = int(self.checkpoint.offsets(number - 1) or 0) if number else 0
-        self.batch_in_hand = number
         driver.batch(self.source[start : int(self.checkpoint.offsets(number) or 0)], number)
         (self.checkpoint.folder / "commits" / str(number)).write_text("v1\n{}")
 

@@ -16,7 +16,7 @@ from anabranch.core.plan import ChannelPlan, RunFlow, StageOutput
 from anabranch.core.where import Where
 from anabranch.engine.fuse import SETTINGS
 from anabranch.engine.program import Program, make_program
-from anabranch.engine.stage import take
+from anabranch.engine.rows import take
 
 HERE = Where("together.py")
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import anabranch
 from anabranch.load.project import Project
 from anabranch.load.python_files import Loaded, examine_pipeline
 
@@ -242,3 +246,40 @@ def test_a_package_that_breaks_on_stand_ins_is_no_fault_of_the_user(make_project
         assert noted(make_project, "x = 1\nimport third_picky\n") == [("CHECK_NEEDS_SPARK", 2)]
     finally:
         sys.path.remove(str(installed))
+
+
+@pytest.fixture(scope="module")
+def without_pyspark(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all that is installed here but pyspark."""
+    folder = tmp_path_factory.mktemp("installed")
+    for path in [*Path(sysconfig.get_paths()["purelib"]).iterdir(), Path(anabranch.__file__).parent]:
+        if not path.name.startswith(("pyspark", "anabranch-")) and path.suffix != ".pth":
+            (folder / path.name).symlink_to(path)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("taken", "said"),
+    [
+        ("functions as F", "ok: 1 dataset, 1 flow, 1 channel\n"),
+        ("functions as F\nfrom pyspark.sql.types import *", "ok so"),
+    ],
+)
+def test_where_pyspark_is_not_installed(tmp_path: Path, without_pyspark: Path, taken: str, said: str) -> None:
+    (tmp_path / "anabranch.yml").write_text("name: x\n")
+    (tmp_path / "pipeline.py").write_text(
+        f"from pyspark import __version__, pipelines as dp\nfrom pyspark.sql import {taken}\n"
+        "@dp.table\n@dp.expect('a', 'b > 0')\ndef t():\n"
+        "    return spark.readStream.format('rate').load().select(F.col('value'))\n"
+    )
+    code = "import sys\nfrom anabranch.cli.main import main\nsys.exit(main(['check']))"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(without_pyspark), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(said)

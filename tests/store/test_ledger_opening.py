@@ -272,12 +272,14 @@ def test_a_readonly_ledger_refuses_to_write(channel: Any, url: str) -> None:
 # Versions
 
 
-def as_version_2(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+def as_next_version(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
     more = lines or (
         "ALTER TABLE anabranch_pipelines ADD COLUMN note TEXT",
         "UPDATE anabranch_pipelines SET note = 'x'",
     )
-    monkeypatch.setattr(schema, "STEPS", (*schema.STEPS, schema.Step(2, schema.statements(*more))))
+    monkeypatch.setattr(
+        schema, "STEPS", (*schema.STEPS, schema.Step(schema.STEPS[-1].to + 1, schema.statements(*more)))
+    )
 
 
 def notes(ledger: Ledger) -> list[str]:
@@ -289,7 +291,7 @@ def test_an_older_ledger_is_brought_forward(channel: Any, url: str, monkeypatch:
     key = channel.publish(channel.lease(), 0)
     before = channel.stored(key)
     channel.ledger.close()
-    as_version_2(monkeypatch)
+    as_next_version(monkeypatch)
     refused("LEDGER_OLDER", lambda: Ledger.open(url, create=False, readonly=True))
     for _ in range(2):
         with Ledger.open(url, create=False) as ledger:
@@ -298,7 +300,7 @@ def test_an_older_ledger_is_brought_forward(channel: Any, url: str, monkeypatch:
 
 
 def test_a_new_ledger_goes_through_every_step(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    as_version_2(monkeypatch)
+    as_next_version(monkeypatch)
     with Ledger.open(url, create=True) as ledger:
         assert notes(ledger) == []
 
@@ -306,7 +308,7 @@ def test_a_new_ledger_goes_through_every_step(url: str, monkeypatch: pytest.Monk
 def test_a_step_that_fails_leaves_the_ledger_as_it_was(channel: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     channel.ledger.close()
     with monkeypatch.context() as patch:
-        as_version_2(patch, "ALTER TABLE anabranch_pipelines ADD COLUMN note TEXT", "UPDATE nowhere SET x = 1")
+        as_next_version(patch, "ALTER TABLE anabranch_pipelines ADD COLUMN note TEXT", "UPDATE nowhere SET x = 1")
         with pytest.raises(Exception, match="nowhere"):
             Ledger.open(url, create=False)
     with Ledger.open(url, create=False) as ledger:
@@ -319,7 +321,7 @@ def test_a_newer_ledger_is_refused_at_once_and_while_running(
 ) -> None:
     lease = channel.lease()
     with monkeypatch.context() as patch:
-        as_version_2(patch)
+        as_next_version(patch)
         Ledger.open(url, create=False).close()
     for readonly in (False, True):
         refused("LEDGER_NEWER", lambda r=readonly: Ledger.open(url, create=True, readonly=r))  # type: ignore[misc]

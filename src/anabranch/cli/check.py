@@ -22,6 +22,7 @@ def check(at: Invocation) -> None:
     """Load the project and report everything that is wrong with it. Starts no Java."""
     from anabranch.core import graph
     from anabranch.core.plan import refused
+    from anabranch.load.databricks import ignored_cloud_options
     from anabranch.load.project import examine_project
     from anabranch.load.python_files import examine_pipeline
 
@@ -34,6 +35,7 @@ def check(at: Invocation) -> None:
     if problems:
         raise ProjectErrors(problems)
     warnings = [*loaded.notes, *(graph.warnings(loaded.pipeline) if loaded.complete else [])]
+    warnings += ignored_cloud_options(examined.project.files)
     for warning in warnings:
         at.out.note(f"warning: {one_line(warning)}")
     channels = _channels(loaded)

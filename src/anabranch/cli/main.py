@@ -23,6 +23,7 @@ import anabranch
 from anabranch.cli.check import check
 from anabranch.cli.doctor import doctor
 from anabranch.cli.explain import explain
+from anabranch.cli.import_check import import_check
 from anabranch.cli.init import init
 from anabranch.cli.plan import dry_run, plan
 from anabranch.cli.run import run
@@ -68,6 +69,7 @@ add_verb(app, sql)
 add_verb(app, recover)
 add_verb(app, reset)
 add_verb(app, vacuum)
+add_verb(app, import_check, needs_project=False)
 add_verb(app, doctor)
 add_verb(app, explain, needs_project=False)
 

@@ -11,7 +11,8 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ from anabranch.connectors.delta_log import (
 from anabranch.connectors.delta_schema import check_retention, check_table, delta_arrow_schema
 from anabranch.connectors.delta_versions import arrow_dataset, vacuum
 from anabranch.connectors.folder import Folder
+from anabranch.connectors.object_store import plain
 from anabranch.connectors.parquet_partitions import check_partition_columns
 from anabranch.core import crash
 from anabranch.core.epoch import Applied, EpochKey, Receipt, StagedFile
@@ -47,6 +49,19 @@ PROPERTIES: Mapping[str, str] = {
 }
 
 _WAITS = (0.05, 0.2, 0.8, 2.0)  # seconds before each new try of a commit that was refused
+
+
+@dataclass(frozen=True, slots=True)
+class NewFiles:
+    """What one commit does: add a receipt's files, and take others out of the table."""
+
+    receipt: Receipt
+    removed: tuple[str, ...] = ()
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not self.receipt.files and not self.receipt.replace and not self.removed
 
 
 class DeltaSink:
@@ -76,14 +91,14 @@ class DeltaSink:
         self._properties = dict(properties or {})
         self._comment = comment
         self._pipeline = pipeline
-        self._folder = Folder(location)
+        self.folder = Folder(location)
         self._table: DeltaTable | None = None
         self._schema: pa.Schema | None = None
 
     def examine(self, schema: pa.Schema) -> str:
         """What `prepare` would find or do, in words; nothing is touched."""
         rows = self._accept(schema)
-        if not DeltaTable.is_deltatable(self.location):
+        if not self.is_there():
             self._check_empty()
             return "will be created"
         difference = check_table(self.name, self._fresh(), _delta_json(rows), self._partition_by)
@@ -94,24 +109,32 @@ class DeltaSink:
     def prepare(self, schema: pa.Schema) -> None:
         """Create the table, or see whether it can take rows of this schema. Columns it lacks are added by `apply`."""
         self._schema = self._accept(schema)
-        if not DeltaTable.is_deltatable(self.location):
+        if not self.is_there():
             self._create(self._schema)
         check_table(self.name, self._fresh(), _delta_json(self._schema), self._partition_by)
 
     def staging(self, key: EpochKey, token: int) -> Staging:
         """Files go into the table's own folder, where no reader sees them before the log names them."""
+        return self.staging_of(key, token, self._prepared())
+
+    def staging_of(self, key: EpochKey, token: int, schema: pa.Schema) -> Staging:
+        """The same for rows of another schema than the table was prepared for."""
         self._pipeline = self._pipeline or key.pipeline
         prefix = staged_prefix(self._owner(key.pipeline), key.generation, key.epoch, token)
-        return Staging(self.name, self.location, prefix, self._prepared(), self._partition_by, self._properties)
+        return Staging(self.name, self.location, prefix, schema, self._partition_by, self._properties)
 
     def receipt(self, key: EpochKey, files: Iterable[StagedFile], *, replace: bool = False) -> Receipt:
         """The files in a fixed order, with the rows' schema in Delta's JSON form."""
-        return Receipt(self.name, tuple(sorted(files, key=lambda f: f.path)), _delta_json(self._prepared()), replace)
+        return self.receipt_of(self._prepared(), files, replace=replace)
+
+    def receipt_of(self, schema: pa.Schema, files: Iterable[StagedFile], *, replace: bool = False) -> Receipt:
+        """The same for rows of another schema than the table was prepared for."""
+        return Receipt(self.name, tuple(sorted(files, key=lambda f: f.path)), _delta_json(schema), replace)
 
     def damaged(self, receipt: Receipt) -> str | None:
         """What is wrong with the staged files, reading every byte."""
         for file in receipt.files:
-            found = self._folder.checksum(file.path)
+            found = self.folder.checksum(file.path)
             if found is None:
                 return f"{file.path} is missing"
             size, checksum = found
@@ -122,12 +145,14 @@ class DeltaSink:
         return None
 
     def apply(self, key: EpochKey, receipt: Receipt) -> Applied:
-        """Add the receipt's files to the table in one commit, unless the table has this epoch already.
+        """Add the receipt's files to the table in one commit, unless the table has this epoch already."""
+        return self.take(key, lambda _: NewFiles(receipt))
+
+    def take(self, key: EpochKey, make: Callable[[DeltaTable], NewFiles]) -> Applied:
+        """Commit what `make` makes of the table's newest snapshot, unless the table has this epoch already.
 
         A commit that failed, whatever the error, is looked up before it is tried again: it may have gone through.
         """
-        if not receipt.files and not receipt.replace:
-            return Applied(self.version())
         error: Exception | None = None
         for wait in (0.0, *_WAITS):
             if wait:
@@ -138,7 +163,10 @@ class DeltaSink:
             if isinstance(error, DeltaProtocolError | SchemaMismatchError):
                 break
             try:
-                self._commit(self._evolved(table, receipt), key, receipt)
+                new = make(table)
+                if new.is_nothing:
+                    return Applied(str(table.version()))
+                self._commit(self._evolved(table, new.receipt), key, new)
             except ProjectError:
                 raise
             except Exception as refused:  # noqa: BLE001 - whatever it was, the table is asked before anything else
@@ -168,27 +196,32 @@ class DeltaSink:
 
     def has(self, version: str) -> bool:
         """Whether the table is there and has come at least as far as this version."""
-        return DeltaTable.is_deltatable(self.location) and self._fresh().version() >= int(version)
+        return self.is_there() and self._fresh().version() >= int(version)
+
+    def is_there(self) -> bool:
+        """Whether there is a Delta table at the location."""
+        with self.folder.asked():
+            return bool(DeltaTable.is_deltatable(self.location))
 
     def leftovers(self, keep: frozenset[str], token: int) -> list[tuple[str, int]]:
         """Our own staged files of older attempts that no commit ever named; a file in doubt is not one."""
-        if not DeltaTable.is_deltatable(self.location):
+        if not self.is_there():
             return []
         live = live_files(self._fresh())
         mine = [
             found
-            for found in self._folder.files(without=LOG)
+            for found in self.folder.files(without=LOG)
             if (parts := self._own(found.path)) and int(parts["token"]) < token
             if found.path not in keep and found.path not in live
         ]
-        return sorted((f.path, f.size) for f in Log.of(self._folder).never_named(mine)) if mine else []
+        return sorted((f.path, f.size) for f in Log.of(self.folder).never_named(mine)) if mine else []
 
     def discard(self, paths: Iterable[str]) -> None:
         """Remove staged files of ours."""
         for path in paths:
             if self._own(path) is None:
                 raise InternalError("NOT_A_STAGED_FILE", f"{path} was not staged by {self.name}, it is not removed")
-            self._folder.remove(path)
+            self.folder.remove(path)
 
     def _owner(self, pipeline: str | None) -> str:
         """What tells our staged files from those of other pipelines that write to the same table."""
@@ -213,7 +246,7 @@ class DeltaSink:
         return self._schema
 
     def _check_empty(self) -> None:
-        foreign = [f.path for f in self._folder.files() if staged_name(f.path) is None]
+        foreign = [f.path for f in self.folder.files() if staged_name(f.path) is None]
         if foreign:
             raise ProjectError(
                 "TABLE_NOT_DELTA",
@@ -226,25 +259,26 @@ class DeltaSink:
         properties = {**PROPERTIES, **self._properties}
         only_known = all(key.startswith("delta.") for key in properties)  # delta-rs calls any other key unknown
         try:
-            DeltaTable.create(
-                self.location,
-                schema,
-                mode="ignore",  # another process may be creating it; what it made is checked next
-                partition_by=list(self._partition_by),
-                name=self.name,
-                description=self._comment,
-                configuration=properties,
-                raise_if_key_not_exists=only_known,
-            )
+            with self.folder.asked():
+                DeltaTable.create(
+                    self.location,
+                    schema,
+                    mode="ignore",  # another process may be creating it; what it made is checked next
+                    partition_by=list(self._partition_by),
+                    name=self.name,
+                    description=self._comment,
+                    configuration=properties,
+                    raise_if_key_not_exists=only_known,
+                )
         except DeltaError as error:
             raise ProjectError(
                 "TABLE_NOT_CREATED",
                 f'table "{self.name}" could not be created at {self.location}: {error}',
                 hint="check the properties' names and values and that the folder can be written",
             ) from error
-        self._folder.sync_file(commit_path(0))
-        self._folder.sync([commit_path(0)])
-        self._folder.sync_itself()
+        self.folder.sync_file(commit_path(0))
+        self.folder.sync([commit_path(0)])
+        self.folder.sync_itself()
 
     def _evolved(self, table: DeltaTable, receipt: Receipt) -> DeltaTable:
         """The table with every column the rows have. Adding them is a commit of its own, and harmless to repeat."""
@@ -255,11 +289,13 @@ class DeltaSink:
             table = self._fresh()
         return table
 
-    def _commit(self, table: DeltaTable, key: EpochKey, receipt: Receipt) -> None:
-        now, schema = int(time.time() * 1000), json.loads(receipt.schema)
+    def _commit(self, table: DeltaTable, key: EpochKey, new: NewFiles) -> None:
+        receipt, now = new.receipt, int(time.time() * 1000)
+        schema = json.loads(receipt.schema)
         actions: list[AddAction | RemoveAction] = [
             AddAction(f.path, f.size, f.partition, now, True, stats_text(f.stats, schema)) for f in receipt.files
         ]
+        actions += [RemoveAction(path, True, now) for path in new.removed]
         about: dict[str, Any] = {
             "pipeline": key.pipeline,
             "channel": key.channel,
@@ -284,7 +320,7 @@ class DeltaSink:
         newest = table.transaction_version(app)
         if newest is None or newest < key.epoch:
             return None
-        version = commit_version(self._folder, app, key.epoch, table.version())
+        version = commit_version(self.folder, app, key.epoch, table.version())
         if version is None and newest == key.epoch:
             return str(table.version())  # its commit has left the log, but no later epoch came after it
         if version is None:
@@ -293,25 +329,29 @@ class DeltaSink:
                 f'table "{self.name}" is at epoch {newest}, and its log no longer tells where epoch {key.epoch} is',
                 hint="the ledger is older than the table: restore the ledger's newest copy, or reset the channel",
             )
-        self._folder.sync_file(commit_path(version))  # delta-rs leaves the commit in the page cache
+        self.folder.sync_file(commit_path(version))  # delta-rs leaves the commit in the page cache
         return str(version)
 
     def _fresh(self, *, sent: bool = False) -> DeltaTable:
         """The newest snapshot, reusing the open one. `sent` tells that a commit is under way, its outcome unknown."""
         try:
-            if self._table is None or not self._folder.exists(commit_path(self._table.version())):
-                self._table = DeltaTable(self.location)
+            if self._table is None or not self.folder.exists(commit_path(self._table.version())):
+                with self.folder.asked():
+                    self._table = DeltaTable(self.location)
             else:
-                self._table.update_incremental()
-        except (DeltaError, OSError) as error:
+                with self.folder.asked():
+                    self._table.update_incremental()
+        except (DeltaError, OSError, SinkError) as error:
             self._table = None
             if sent:
                 raise CommitUnknown(
                     "COMMIT_UNKNOWN",
-                    f'a commit to "{self.name}" was sent, the table cannot be read to see what became of it: {error}',
+                    f'a commit to "{self.name}" was sent, the table cannot be read to find it: {plain(error)}',
                     hint="run again when the storage answers: the epoch is looked up before anything is sent",
                     retryable=True,
                 ) from error
+            if isinstance(error, SinkError):
+                raise
             if isinstance(error, TableNotFoundError):
                 raise SinkError(
                     "TABLE_MISSING",
@@ -320,7 +360,7 @@ class DeltaSink:
                 ) from error
             raise SinkError(
                 "TABLE_UNREADABLE",
-                f'table "{self.name}" cannot be read: {error}',
+                f'table "{self.name}" cannot be read: {plain(error)}',
                 hint="check that the storage is there and that the log's files are whole",
                 retryable=True,
             ) from error
@@ -330,7 +370,7 @@ class DeltaSink:
         lasting = isinstance(error, DeltaProtocolError | SchemaMismatchError)
         refusal = SinkError(
             "COMMIT_REFUSED",
-            f'table "{self.name}" did not take epoch {key.epoch}: {error}',
+            f'table "{self.name}" did not take epoch {key.epoch}: {plain(error) if error else "no answer"}',
             hint="the staged files are kept: run again once the cause is gone",
             retryable=not lasting,
         )

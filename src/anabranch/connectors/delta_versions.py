@@ -121,7 +121,8 @@ def _maybe_staged(log: Log, files: list[Found]) -> set[str]:
 
 def _at(location: str, version: int | None) -> DeltaTable:
     try:
-        return DeltaTable(location, version=version)
+        with Folder(location).asked():
+            return DeltaTable(location, version=version)
     except (DeltaError, OSError) as error:
         if version is not None:
             raise _version_gone(location, version, str(error)) from error

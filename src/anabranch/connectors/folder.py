@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import BinaryIO, cast
 
 from pyarrow import fs
+
+from anabranch.connectors.object_store import store_trouble, system_at
 
 _CHUNK = 1 << 20
 
@@ -36,7 +39,7 @@ class Folder:
 
     def __post_init__(self) -> None:
         if "://" in self.location:
-            system, root = fs.FileSystem.from_uri(self.location)
+            system, root = system_at(self.location)
         else:
             system, root = fs.LocalFileSystem(), os.path.abspath(self.location)
         object.__setattr__(self, "system", system)
@@ -47,6 +50,18 @@ class Folder:
         """Whether files live on this machine; only then is there anything to `fsync`."""
         return isinstance(self.system, fs.LocalFileSystem)
 
+    @contextmanager
+    def asked(self) -> Iterator[None]:
+        """Around what asks the file system: the refusals of a store get our words; a missing file stays one."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if self.is_local:
+                raise
+            raise store_trouble(self.location, error) from error
+
     def full(self, path: str) -> str:
         """The path as the file system knows it."""
         return f"{self._root}/{path}" if path else self._root
@@ -56,43 +71,52 @@ class Folder:
         if self.is_local:
             os.makedirs(os.path.dirname(self.full(path)), exist_ok=True)
             return open(self.full(path), "xb", buffering=_CHUNK)
-        return cast(BinaryIO, self.system.open_output_stream(self.full(path)))
+        with self.asked():
+            return cast(BinaryIO, self.system.open_output_stream(self.full(path)))
 
     def read(self, path: str) -> bytes | None:
         """The file's bytes, or None when there is no such file."""
         try:
-            with self.system.open_input_stream(self.full(path)) as stream:
+            with self.asked(), self.system.open_input_stream(self.full(path)) as stream:
                 return cast(bytes, stream.read())
         except FileNotFoundError:
             return None
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file or folder."""
-        return bool(self.system.get_file_info(self.full(path)).type != fs.FileType.NotFound)
+        with self.asked():
+            return bool(self.system.get_file_info(self.full(path)).type != fs.FileType.NotFound)
 
     def files(self, under: str = "", *, deep: bool = True, without: str | None = None) -> list[Found]:
         """Every file under a folder, leaving out one folder directly in it; none when it does not exist."""
-        selector = fs.FileSelector(self.full(under), allow_not_found=True)
+        # A store lists whatever begins alike in one go, and would be asked anew for each folder.
+        at_once = deep and not self.is_local
+        selector = fs.FileSelector(self.full(under), allow_not_found=True, recursive=at_once)
+        with self.asked():
+            infos = self.system.get_file_info(selector)
         start = len(self._root) + 1
+        hidden = f"{self.full(under)}/{without}/" if without and at_once else None
         found: list[Found] = []
-        for info in self.system.get_file_info(selector):
+        for info in infos:
             if info.type == fs.FileType.File:
-                found.append(Found(info.path[start:], info.size, info.mtime_ns / 1e9 if info.mtime_ns else 0.0))
-            elif deep and info.base_name != without:
+                if hidden is None or not info.path.startswith(hidden):
+                    found.append(Found(info.path[start:], info.size, info.mtime_ns / 1e9 if info.mtime_ns else 0.0))
+            elif deep and not at_once and info.base_name != without:
                 found += self.files(info.path[start:])
         return found
 
     def missing(self, paths: Iterable[str]) -> list[str]:
         """Those paths at which there is no file."""
         wanted = list(paths)
-        infos = self.system.get_file_info([self.full(path) for path in wanted])
+        with self.asked():
+            infos = self.system.get_file_info([self.full(path) for path in wanted])
         return [path for path, info in zip(wanted, infos, strict=True) if info.type == fs.FileType.NotFound]
 
     def checksum(self, path: str) -> tuple[int, str] | None:
         """Size and checksum of a file, reading every byte; None when there is no such file."""
         size, digest = 0, new_checksum()
         try:
-            with self.system.open_input_stream(self.full(path)) as stream:
+            with self.asked(), self.system.open_input_stream(self.full(path)) as stream:
                 while chunk := stream.read(_CHUNK):
                     size += len(chunk)
                     digest.update(chunk)
@@ -103,7 +127,8 @@ class Folder:
     def remove(self, path: str) -> None:
         """Remove a file; one that is gone already is no error."""
         try:
-            self.system.delete_file(self.full(path))
+            with self.asked():
+                self.system.delete_file(self.full(path))
         except FileNotFoundError:
             return
 

@@ -25,8 +25,8 @@ from anabranch.errors import DataError
 if TYPE_CHECKING:
     from anabranch.connectors.contract import Staging
 
-ROW_GROUP_ROWS = 65_536
-ROW_GROUP_BYTES = 16 << 20
+ROW_GROUP_ROWS = 262_144
+ROW_GROUP_BYTES = 32 << 20
 WAITING_BYTES = 64 << 20  # over all partitions of one writer
 OPEN_FILES = 32
 FILE_BYTES = 128 << 20
@@ -61,6 +61,17 @@ class StagedWriter:
         self._unsplit.add(rows)
         if self._unsplit.is_group:
             self._split()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The size of the rows that are in memory."""
+        return self._waiting_bytes + self._unsplit.bytes
+
+    def relieve(self) -> None:
+        """Write the rows that wait, however few they are."""
+        self._split()
+        for values in list(self._waiting):
+            self._flush(values)
 
     def close(self) -> list[StagedFile]:
         """Finish every file and return them, when they are durable."""
@@ -122,7 +133,8 @@ class StagedWriter:
         for start in range(0, table.num_rows, step):
             file = self._open.get(values) or self._begin(values)
             self._open.move_to_end(values)
-            file.write(table.slice(start, step))
+            with self._folder.asked():
+                file.write(table.slice(start, step))
             if file.out.size >= FILE_BYTES:
                 self._finish(values)
 
@@ -142,10 +154,11 @@ class StagedWriter:
         if file is None:
             return
         try:
-            stats = file.finish()
-            if self._folder.is_local:
-                file.out.sync()
-            file.out.close()
+            with self._folder.asked():
+                stats = file.finish()
+                if self._folder.is_local:
+                    file.out.sync()
+                file.out.close()
         except BaseException:
             file.abandon()
             raise

@@ -9,6 +9,7 @@ from anabranch.errors import ProjectError, did_you_mean
 
 if TYPE_CHECKING:
     from anabranch.connectors.contract import Sink
+    from anabranch.core.changes import Merge
 
 #: Formats this version can write and read.
 FORMATS = ("delta",)
@@ -23,11 +24,19 @@ def open_sink(
     partition_by: tuple[str, ...] = (),
     properties: Mapping[str, str] | None = None,
     comment: str | None = None,
+    merge: Merge | None = None,
 ) -> Sink:
-    """The sink of an output; nothing is touched yet. `pipeline` is the id under which it stages files."""
+    """The sink of an output; nothing is touched yet.
+
+    `pipeline` is the id under which it stages files, `merge` how changes by key are applied to it. A table that has a
+    log of changes is opened with it, whatever is declared by now: an epoch may wait to be finished.
+    """
     if format_name == "delta":
         from anabranch.connectors.delta import DeltaSink
+        from anabranch.connectors.delta_changes import DeltaChanges, has_changes
 
+        if merge or has_changes(location):
+            return DeltaChanges(name, location, partition_by, properties, comment, pipeline=pipeline, merge=merge)
         return DeltaSink(name, location, partition_by, properties, comment, pipeline=pipeline)
     raise ProjectError(
         "FORMAT_NOT_SUPPORTED",

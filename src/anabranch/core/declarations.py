@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
+from anabranch.core.changes import Changes
 from anabranch.core.where import Where
 
 
@@ -17,6 +18,43 @@ class Kind(StrEnum):
     MATERIALIZED_VIEW = "materialized view"
     TEMPORARY_VIEW = "temporary view"
     SINK = "sink"
+
+
+class Action(StrEnum):
+    """What becomes of a row that breaks an expectation."""
+
+    WARN = "warn"  # it is written, and counted
+    DROP = "drop"  # it is left out, and counted
+    QUARANTINE = "quarantine"  # it goes to the quarantine table of its dataset
+    FAIL = "fail"  # the epoch is given up before anything is visible
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """A rule for the rows of a dataset: SQL that is true for a good row. Null is not true.
+
+    >>> Expectation("has_id", "id IS NOT NULL", Action.DROP, Where("pipeline.py", 3)).action.value
+    'drop'
+    """
+
+    name: str
+    condition: str
+    action: Action
+    where: Where
+
+
+@dataclass(frozen=True, slots=True)
+class Unique:
+    """A rule for all rows of a dataset together: no two have the same values in `columns`.
+
+    >>> Unique("one_per_id", ("id",), Action.FAIL, Where("pipeline.py", 3)).columns
+    ('id',)
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    action: Action
+    where: Where
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +76,10 @@ class Dataset:
     format: str = "delta"
     options: Mapping[str, str] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
+    expectations: tuple[Expectation, ...] = ()
+    unique: tuple[Unique, ...] = ()
+    handler: Callable[..., Any] | None = field(default=None, compare=False)  # f(df, batch_id) of a foreach_batch sink
+    ignored: tuple[str, ...] = ()  # what was said and has no effect here, for a warning
 
     @property
     def is_output(self) -> bool:
@@ -60,6 +102,11 @@ class Flow:
     inputs: tuple[str, ...] = ()
     inputs_known: bool = True
     settings: Mapping[str, str] = field(default_factory=dict)
+    comment: str | None = None
+    mode: Literal["append", "update"] = "append"
+    once: bool = False  # runs in the first epoch only
+    changes: Changes | None = None  # how rows change the target by key; without it they are appended
+    ignored: tuple[str, ...] = ()  # what was said and has no effect here, for a warning
 
 
 @dataclass(frozen=True, slots=True)

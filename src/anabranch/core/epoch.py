@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from anabranch.core.changes import Merge
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class EpochKey:
@@ -87,13 +89,15 @@ class StagedFile:
 class Receipt:
     """What staging one sink returned. `schema` is the sink's own wording of the rows' schema.
 
-    `replace` asks the sink to take these rows instead of all it holds: the first epoch of a new generation.
+    `replace` asks the sink to take these rows instead of all it holds: the first epoch of a new generation. With
+    `merge` the rows are changes by key.
     """
 
     sink: str
     files: tuple[StagedFile, ...]
     schema: str
     replace: bool = False
+    merge: Merge | None = None
 
     @property
     def rows(self) -> int:
@@ -113,7 +117,8 @@ class Receipt:
     def from_json(cls, text: str) -> Receipt:
         """The receipt that `to_json` wrote."""
         raw = json.loads(text)
-        return cls(raw["sink"], tuple(StagedFile(**f) for f in raw["files"]), raw["schema"], raw["replace"])
+        merge = Merge.from_record(raw["merge"]) if raw.get("merge") else None
+        return cls(raw["sink"], tuple(StagedFile(**f) for f in raw["files"]), raw["schema"], raw["replace"], merge)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
+from anabranch.core.quality import FlowQuality
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -62,6 +64,7 @@ class EpochPublished(Event):
     rows: Mapping[str, int]
     times: Mapping[str, float] = field(default_factory=dict)
     window: float = 0.0  # between the first and the last sink's commit: what plain readers may see torn
+    quality: tuple[FlowQuality, ...] = ()  # of the flows into datasets with expectations
 
 
 @dataclass(frozen=True, slots=True)

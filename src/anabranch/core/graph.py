@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from graphlib import TopologicalSorter
 
-from anabranch.core.declarations import Dataset, Flow, Kind, Pipeline
+from anabranch.core.declarations import Dataset, Expectation, Flow, Kind, Pipeline, Unique
 from anabranch.errors import ProjectError, ProjectErrors, did_you_mean
 
 
@@ -78,6 +78,8 @@ def problems(pipeline: Pipeline) -> list[ProjectError]:
         *_unknown_inputs(pipeline),
         *_reads_of_sinks(pipeline),
         *_cycles(pipeline),
+        *_rules_twice(pipeline),
+        *_changes_beside_others(pipeline),
     ]
 
 
@@ -87,6 +89,24 @@ def warnings(pipeline: Pipeline) -> list[ProjectError]:
 
 
 def _without_effect(pipeline: Pipeline) -> list[ProjectError]:
+    said = [(d.name, d.where, d.ignored) for d in pipeline.datasets]
+    said += [(f.name, f.where, f.ignored) for f in pipeline.flows]
+    return [
+        *(
+            ProjectError(
+                "SETTING_IGNORED",
+                f'"{name}": ignored: {", ".join(ignored)}',
+                where=where,
+                hint="leave it out if the project runs here only",
+            )
+            for name, where, ignored in said
+            if ignored
+        ),
+        *_clustered(pipeline),
+    ]
+
+
+def _clustered(pipeline: Pipeline) -> list[ProjectError]:
     return [
         ProjectError(
             "SETTING_IGNORED",
@@ -211,6 +231,43 @@ def _cycles(pipeline: Pipeline) -> Iterable[ProjectError]:
             where=by_name[names[0]].where,
             hint="break the circle: one of these must read a source instead",
         )
+
+
+def _rules_twice(pipeline: Pipeline) -> Iterable[ProjectError]:
+    for dataset in pipeline.datasets:
+        seen: dict[str, Expectation | Unique] = {}
+        rules: list[Expectation | Unique] = [*dataset.expectations, *dataset.unique]
+        for rule in rules:
+            first = seen.setdefault(rule.name, rule)
+            if first is not rule:
+                yield ProjectError(
+                    "EXPECTATION_TWICE",
+                    f'"{dataset.name}" has a rule named "{rule.name}" already, at {first.where}',
+                    where=rule.where,
+                    hint="give one of them another name: rows are counted by it",
+                )
+
+
+def _changes_beside_others(pipeline: Pipeline) -> Iterable[ProjectError]:
+    """Rows that are appended have no sequence, so changes by key cannot be told older or newer than they are."""
+    changed = {f.target: f for f in pipeline.flows if f.changes}
+    kinds = {d.name: d.kind for d in pipeline.datasets}
+    for flow in pipeline.flows:
+        by_key = changed.get(flow.target)
+        if by_key and not flow.changes:
+            yield ProjectError(
+                "CHANGES_AND_ROWS",
+                f'flow "{flow.name}" appends to "{flow.target}", which "{by_key.name}" changes by key',
+                where=flow.where,
+                hint="feed the table in one way; let the other flow write to a table of its own",
+            )
+        if flow.changes and kinds.get(flow.target) is Kind.SINK:
+            yield ProjectError(
+                "CHANGES_INTO_SINK",
+                f'flow "{flow.name}" changes rows of "{flow.target}", which is a sink',
+                where=flow.where,
+                hint=f'declare the target with create_streaming_table("{flow.target}")',
+            )
 
 
 def _edges(pipeline: Pipeline) -> dict[str, set[str]]:

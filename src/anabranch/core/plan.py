@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from anabranch.core.channels import Channel, channels
 from anabranch.core.declarations import Dataset, Flow, Kind, Pipeline
 from anabranch.core.graph import Graph
+from anabranch.core.quality import quarantine_of
 from anabranch.errors import ProjectError, ProjectErrors
 
 
@@ -101,7 +102,9 @@ def make_plan(graph: Graph, known: Mapping[str, str] | None = None) -> Plan:
 
 def refused(pipeline: Pipeline) -> list[ProjectError]:
     """What this version cannot run."""
-    return [problem for d in pipeline.datasets if (problem := _refused(d))]
+    datasets = (check(d) for d in pipeline.datasets for check in (_refused, _unique))
+    flows = (check(f) for f in pipeline.flows for check in (_changes, _once, _updates))
+    return [problem for problem in (*datasets, *flows) if problem]
 
 
 def with_program(plan: ChannelPlan, how: Mapping[str, str], scans: tuple[str, ...]) -> ChannelPlan:
@@ -111,11 +114,13 @@ def with_program(plan: ChannelPlan, how: Mapping[str, str], scans: tuple[str, ..
 
 
 def _channel_plan(graph: Graph, channel: Channel) -> ChannelPlan:
+    aside = (quarantine_of(d) for d in channel.datasets)
+    outputs = [*channel.outputs, *(d for d in aside if d)]
     steps: list[Step] = [RunFlow(f, graph.inputs(f)) for f in channel.flows]
-    steps += [StageOutput(d) for d in channel.outputs]
+    steps += [StageOutput(d) for d in outputs]
     steps.append(Decide(channel.name))
-    steps += [ApplyOutput(d) for d in channel.outputs]
-    steps.append(Publish(channel.name, tuple(d.name for d in channel.outputs)))
+    steps += [ApplyOutput(d) for d in outputs]
+    steps.append(Publish(channel.name, tuple(d.name for d in outputs)))
     return ChannelPlan(channel, tuple(steps))
 
 
@@ -142,3 +147,47 @@ def _refused(dataset: Dataset) -> ProjectError | None:
             hint=f"formats that can be written: {', '.join(FORMATS)}",
         )
     return None
+
+
+def _unique(dataset: Dataset) -> ProjectError | None:
+    if not dataset.unique:
+        return None
+    return ProjectError(
+        "UNIQUE_NOT_SUPPORTED",
+        f'"{dataset.name}" has the rule "{dataset.unique[0].name}", and this version cannot check what is unique',
+        where=dataset.unique[0].where,
+        hint="drop repeated rows in the flow: withWatermark and dropDuplicatesWithinWatermark",
+    )
+
+
+def _changes(flow: Flow) -> ProjectError | None:
+    if flow.changes is None or not flow.changes.snapshot:
+        return None
+    return ProjectError(
+        "CHANGES_NOT_SUPPORTED",
+        f'flow "{flow.name}" takes snapshots, which this version does not do',
+        where=flow.where,
+        hint="give the changes themselves to create_auto_cdc_flow",
+    )
+
+
+def _once(flow: Flow) -> ProjectError | None:
+    if not flow.once:
+        return None
+    return ProjectError(
+        "ONCE_NOT_SUPPORTED",
+        f'flow "{flow.name}" is to run once, which this version does not do',
+        where=flow.where,
+        hint="read the files with spark.readStream: those that were read are not read again",
+    )
+
+
+def _updates(flow: Flow) -> ProjectError | None:
+    if flow.mode != "update":
+        return None
+    return ProjectError(
+        "UPDATE_NOT_SUPPORTED",
+        f'flow "{flow.name}" writes in update mode, which this version does not do',
+        where=flow.where,
+        hint="use append_flow, with a watermark before an aggregation",
+    )

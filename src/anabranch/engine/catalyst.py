@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.errors import SetupError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: The minor versions whose internals were tried.
 SUPPORTED = ("4.1.",)
@@ -111,6 +114,21 @@ def _name_and_options(relation: Node) -> tuple[str, dict[str, str]]:
         return relation.dataSource().className(), {k.lower(): v for k, v in options.items()}
     options = dict(relation.extraOptions().asCaseSensitiveMap())
     return relation.sourceName(), {k.lower(): v for k, v in options.items()}
+
+
+def collect_arrow(frame: DataFrame) -> list[pa.RecordBatch]:
+    """The rows of a frame as Spark gives them.
+
+    `toArrow` casts them to the very same types, which pyarrow refuses where a field that is never null stands in a
+    struct that is.
+    """
+    batches: list[pa.RecordBatch] = frame._collect_as_arrow()  # type: ignore[operator]  # noqa: SLF001
+    return batches
+
+
+def too_large_for_driver(error: Exception) -> bool:
+    """Whether Spark gave up because the rows are more than a driver may collect."""
+    return "spark.driver.maxResultSize" in str(error)
 
 
 class _Classes:

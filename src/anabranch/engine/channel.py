@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -14,12 +13,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from anabranch.core.epoch import EpochKey
 from anabranch.core.events import Listener, OutputsRemoved
 from anabranch.core.plan import ChannelPlan
+from anabranch.engine.changes import merges
 from anabranch.engine.checkpoint import Checkpoint
 from anabranch.engine.epoch import ChannelRun, Offsets, Stager
 from anabranch.engine.lease import Heartbeat, lease
 from anabranch.engine.opened import Opened
 from anabranch.engine.program import Program, make_program, output_schemas
 from anabranch.engine.recover import recover
+from anabranch.engine.rows import Staged
 from anabranch.engine.session import LOCAL_CHECKPOINT
 from anabranch.engine.stage import stage
 from anabranch.errors import StateError
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from anabranch.connectors.contract import Sink
+    from anabranch.connectors.contract import Sink, Staging
+    from anabranch.core.changes import Merge
 
 
 @dataclass(frozen=True)
@@ -71,12 +73,12 @@ def running(
 ) -> Iterator[Running]:
     """A channel at work. Everything that can be refused is refused before its query reads a row."""
     schemas = {name: to_arrow_schema(schema) for name, schema in output_schemas(plan, frames).items()}
-    with enter_channel(opened, plan, schemas, listener) as entered:
-        program = make_program(plan, frames)
+    program = make_program(plan, frames)
+    with enter_channel(opened, plan, schemas, merges(plan, frames), listener) as entered:
         checkpoint = opened.storage.checkpoint(entered.record.channel, entered.record.generation)
         checkpoint.verify(entered.key, entered.last)
         checkpoint.claim(entered.key, opened.ledger.ledger_id, program.sources)
-        work = entered.work(partial(stage, program.parts), checkpoint, listener)
+        work = entered.work(stager(program), checkpoint, listener)
         query = _start(program, work, checkpoint, opened.project.trigger_seconds, once=once)
         try:
             yield Running(work, query, entered.heartbeat)
@@ -85,11 +87,27 @@ def running(
             query.stop()
 
 
+def stager(program: Program) -> Stager:
+    """Stages batches of a program's frame."""
+
+    def staged(frame: DataFrame, stagings: Mapping[str, Staging], key: EpochKey, *, small: bool) -> Staged:
+        return stage(program.parts, frame, stagings, key, small=small and program.repeatable)
+
+    return staged
+
+
 @contextmanager
 def enter_channel(
-    opened: Opened, plan: ChannelPlan, schemas: Mapping[str, pa.Schema], listener: Listener
+    opened: Opened,
+    plan: ChannelPlan,
+    schemas: Mapping[str, pa.Schema],
+    merging: Mapping[str, Merge],
+    listener: Listener,
 ) -> Iterator[Entered]:
-    """Take the channel's lease, recover, check its past against its sinks, and make these ready."""
+    """Take the channel's lease, recover, check its past against its sinks, and make these ready.
+
+    `schemas` are those of the rows that are staged, `merging` says for outputs that take changes how to apply them.
+    """
     outputs = [OutputRecord(d.name, d.format, opened.storage.location(d)) for d in plan.outputs]
     pipeline, channel = opened.pipeline.pipeline_id, plan.channel.name
     before = opened.channel(channel) or opened.ledger.ensure_channel(pipeline, channel, outputs)
@@ -101,7 +119,7 @@ def enter_channel(
         recover(opened.ledger, held, old_sinks, listener)
         opened.ledger.prune(pipeline, channel, published_before=time.time() - opened.project.retention_seconds)
         _check_outputs(before, past, plan, listener)
-        sinks = opened.declared_sinks(plan.outputs)
+        sinks = opened.declared_sinks(plan.outputs, merging)
         for name, sink in sinks.items():
             sink.prepare(schemas[name])
         record = opened.ledger.ensure_channel(pipeline, channel, outputs)

@@ -11,6 +11,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from anabranch.core.epoch import EpochKey
 from anabranch.errors import StateError
@@ -43,6 +44,25 @@ class Checkpoint:
                     os.fsync(descriptor)
                 finally:
                     os.close(descriptor)
+
+    def input_bytes(self, epoch: int) -> int | None:
+        """The size of the files that an epoch reads; None where that is not known before they are read.
+
+        Spark's file source lists the files of a batch in a log of its own. Every tenth entry lists all files that were
+        ever read; it is left alone. Any other source, or files that are not local, are of unknown size.
+        """
+        names = sorted(p.name for p in self.folder.glob("sources/*"))
+        lists = [self.folder / "sources" / name / str(epoch) for name in names]
+        if not lists or not all(path.exists() for path in lists):
+            return None
+        paths = [json.loads(line)["path"] for path in lists for line in path.read_text().splitlines()[1:]]
+        parts = [urlsplit(path) for path in paths]
+        if any(part.scheme != "file" for part in parts):
+            return None
+        try:
+            return sum(os.stat(unquote(part.path)).st_size for part in parts)
+        except FileNotFoundError:
+            return None
 
     def newest(self, log: str) -> int | None:
         """The newest batch of the log `offsets` or `commits`."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from anabranch.connectors.contract import Sink
 from anabranch.core import crash
 from anabranch.core.epoch import Applied, EpochKey, Receipt
+from anabranch.core.quality import FlowQuality
 from anabranch.store.lease import Lease
 from anabranch.store.ledger import Ledger
 from anabranch.store.records import EpochRecord
@@ -44,9 +45,10 @@ def decide(
     *,
     offsets: str,
     times: Mapping[str, float],
+    quality: Sequence[FlowQuality] = (),
 ) -> EpochRecord:
     """Write the epoch record. From here on the epoch is kept."""
-    ledger.decide(lease, key, receipts, offsets=offsets, times=times)  # 1
+    ledger.decide(lease, key, receipts, offsets=offsets, times=times, quality=quality)  # 1
     crash.point("decided")
     record = ledger.epoch(key)
     assert record is not None, "the ledger lost an epoch it has just written"

@@ -7,6 +7,7 @@ from typing import Any
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from anabranch.core.events import Listener
+from anabranch.engine.changes import merges
 from anabranch.engine.opened import declared_sink, known_channels
 from anabranch.engine.planning import open_spark, plan_with_spark
 from anabranch.engine.program import make_program, output_schemas
@@ -16,14 +17,14 @@ from anabranch.load.project import Project
 
 def dry_run(project: Project, listener: Listener) -> list[dict[str, Any]]:
     """One record per output; raises what a run would raise before it reads its first row."""
-    planned = plan_with_spark(project, open_spark(project, listener), known_channels(project))
+    planned = plan_with_spark(project, open_spark(project, listener), known_channels(project), pin=False)
     storage = Storage.of(project.storage)
     found: list[dict[str, Any]] = []
     for part in planned.plan.channels:
-        schemas = output_schemas(part, planned.frames)
+        schemas, merging = output_schemas(part, planned.frames), merges(part, planned.frames)
         program = make_program(part, planned.frames)
         for dataset in part.outputs:
-            sink = declared_sink(dataset, storage)
+            sink = declared_sink(dataset, storage, merging.get(dataset.name))
             found.append(
                 {
                     "channel": part.channel.name,

@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from anabranch.core.events import Listener
 from anabranch.core.plan import ChannelPlan, make_plan
-from anabranch.engine.channel import enter_channel
+from anabranch.engine.changes import merges
+from anabranch.engine.channel import enter_channel, stager
 from anabranch.engine.epoch import ChannelRun
 from anabranch.engine.flows import resolve_flows
 from anabranch.engine.opened import open_project
-from anabranch.engine.program import make_program, output_schemas
-from anabranch.engine.stage import stage
+from anabranch.engine.program import Program, make_program, output_schemas
 from anabranch.errors import StateError
 from anabranch.load.project import Project
 from anabranch.store.ledger import EpochRecord
@@ -40,6 +39,9 @@ class ForeignCheckpoint:
     def offsets(self, epoch: int) -> str:
         """Which query the epoch belongs to."""
         return f"query {self.query}"
+
+    def input_bytes(self, epoch: int) -> int | None:
+        """Not known."""
 
     def settle(self, epoch: int) -> None:
         """The checkpoint is the query's own affair."""
@@ -68,19 +70,21 @@ class BatchBody:
         (part,) = make_plan(resolved.graph).channels
         program = make_program(part, resolved.frames)
         if self._work is None:
-            self._work = self._begin(frame, part, resolved.frames)
-        self._work.stage = partial(stage, program.parts)
+            self._work = self._begin(frame, part, resolved.frames, program)
+        self._work.stage = stager(program)
         self._work.batch(program.frame, number)
 
-    def _begin(self, frame: DataFrame, part: ChannelPlan, frames: Mapping[str, DataFrame]) -> ChannelRun:
+    def _begin(
+        self, frame: DataFrame, part: ChannelPlan, frames: Mapping[str, DataFrame], program: Program
+    ) -> ChannelRun:
         query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or "none"
         opened = self._held.enter_context(open_project(self._project, create=True))
         schemas = {name: to_arrow_schema(schema) for name, schema in output_schemas(part, frames).items()}
-        entered = self._held.enter_context(enter_channel(opened, part, schemas, self._listener))
+        entered = self._held.enter_context(enter_channel(opened, part, schemas, merges(part, frames), self._listener))
         checkpoint = ForeignCheckpoint(query)
         if entered.last is not None:
             checkpoint.same_offsets(entered.last)
-        return entered.work(partial(stage, ()), checkpoint, self._listener)
+        return entered.work(stager(program), checkpoint, self._listener)
 
     def close(self) -> None:
         """Give the lease back."""

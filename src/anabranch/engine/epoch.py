@@ -15,16 +15,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from anabranch.connectors.contract import Sink, Staging
 from anabranch.core import crash
-from anabranch.core.epoch import EpochKey, Receipt, StagedFile, State
+from anabranch.core.epoch import EpochKey, Receipt, State
 from anabranch.core.events import EpochDiscarded, EpochPublished, Listener
+from anabranch.core.quality import FlowQuality
 from anabranch.engine.commit import apply, decide, publish
-from anabranch.errors import Interrupted, StateError
+from anabranch.engine.rows import Staged
+from anabranch.errors import DataError, Interrupted, StateError
 from anabranch.store.ledger import EpochRecord, Lease, Ledger
 
 
@@ -34,6 +36,9 @@ class Offsets(Protocol):
     def offsets(self, epoch: int) -> str | None:
         """Where each source stands at the end of an epoch."""
 
+    def input_bytes(self, epoch: int) -> int | None:
+        """How much an epoch reads, if that is known before it is read."""
+
     def settle(self, epoch: int) -> None:
         """Make the offsets of an epoch durable."""
 
@@ -41,8 +46,15 @@ class Offsets(Protocol):
         """Refuse an epoch that was decided for other offsets."""
 
 
-#: Writes the rows of a batch for the outputs that are named; in a run this is `stage.stage` over a Spark frame.
-Stager = Callable[[Any, Mapping[str, Staging]], Mapping[str, list[StagedFile]]]
+#: A batch that reads no more than this is staged by the driver, if its flows keep no state.
+SMALL_BYTES = 4 << 20
+
+
+class Stager(Protocol):
+    """Writes the rows of a batch for the outputs that are named; in a run this is `stage.stage` over a Spark frame."""
+
+    def __call__(self, frame: Any, stagings: Mapping[str, Staging], key: EpochKey, *, small: bool) -> Staged:
+        """What was staged; `small` tells that the batch reads little."""
 
 
 @dataclass
@@ -97,7 +109,9 @@ class ChannelRun:
         publish(self.ledger, self.lease, key, window=committed.window, times=times)  # 6
         rows = {name: receipt.rows for name, receipt in record.receipts.items()}
         self.epochs, self.rows = self.epochs + 1, self.rows + sum(rows.values())
-        self.listener(EpochPublished(key.channel, key.generation, number, rows, times, committed.window))
+        self.listener(
+            EpochPublished(key.channel, key.generation, number, rows, times, committed.window, record.quality)
+        )
 
     def _new(self, frame: Any, key: EpochKey) -> EpochRecord:
         """Steps 1 to 4."""
@@ -114,25 +128,45 @@ class ChannelRun:
         # The first epoch of a new generation takes the place of what the one before it left.
         first = self.generation > 1 and self.ledger.last(key.pipeline, key.channel, key.generation) is None
         try:
-            receipts = self._stage(frame, key, dict.fromkeys(self.sinks, first))  # 2, 3
+            receipts, quality = self._stage(frame, key, dict.fromkeys(self.sinks, first))  # 2, 3
+            check(quality)
         except Exception as error:
             self.listener(EpochDiscarded(key.channel, key.epoch, f"staging failed: {type(error).__name__}"))
             raise
         crash.point("staged")
         staged = time.monotonic()
         times = {"stage": staged - started}
-        record = decide(self.ledger, self.lease, key, receipts, offsets=offsets, times=times)  # 4
+        record = decide(self.ledger, self.lease, key, receipts, offsets=offsets, times=times, quality=quality)  # 4
         return replace(record, times={**times, "decide": time.monotonic() - staged})
 
     def _again(self, frame: Any, record: EpochRecord) -> EpochRecord:
         """Stage anew, from the same offsets, what was damaged before its sink took it."""
         needed = {name: record.receipts[name].replace for name in record.restaging}
-        self.ledger.redecide(self.lease, record.key, self._stage(frame, record.key, needed))
+        receipts, _ = self._stage(frame, record.key, needed)  # its rows were judged when it was decided
+        self.ledger.redecide(self.lease, record.key, receipts)
         fresh = self.ledger.epoch(record.key)
         assert fresh is not None, "the ledger lost an epoch it has just written"
         return fresh
 
-    def _stage(self, frame: Any, key: EpochKey, needed: Mapping[str, bool]) -> list[Receipt]:
+    def _stage(
+        self, frame: Any, key: EpochKey, needed: Mapping[str, bool]
+    ) -> tuple[list[Receipt], Sequence[FlowQuality]]:
         """Stage the outputs that are needed; True for one that replaces what its sink holds."""
-        staged = self.stage(frame, {name: self.sinks[name].staging(key, self.lease.token) for name in needed})
-        return [self.sinks[name].receipt(key, files, replace=needed[name]) for name, files in staged.items()]
+        stagings = {name: self.sinks[name].staging(key, self.lease.token) for name in needed}
+        size = self.checkpoint.input_bytes(key.epoch)
+        staged = self.stage(frame, stagings, key, small=size is not None and size <= SMALL_BYTES)
+        receipts = [self.sinks[name].receipt(key, files, replace=needed[name]) for name, files in staged.files.items()]
+        return receipts, staged.quality
+
+
+def check(quality: Sequence[FlowQuality]) -> None:
+    """Give the epoch up when a row broke a rule that says so; only such rules have samples."""
+    for found in quality:
+        for rule, rows in found.samples.items():
+            raise DataError(
+                "EXPECTATION_FAILED",
+                f'{found.broken[rule]} of {found.rows} rows of flow "{found.flow}" break "{rule}" of '
+                f'"{found.dataset}"; nothing of the epoch was written. The first: {"; ".join(rows)}',
+                hint="mend the source or the rule and run again; expect_or_drop or expect_or_quarantine would go on",
+                details={"dataset": found.dataset, "flow": found.flow, "rule": rule, "rows": list(rows)},
+            )

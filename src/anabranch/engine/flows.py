@@ -16,6 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from anabranch.core.declarations import Flow, Kind, Pipeline
 from anabranch.core.graph import Graph, build, resolve
 from anabranch.engine.catalyst import views_read
+from anabranch.engine.changes import change_rows
+from anabranch.engine.quality import kept
 from anabranch.engine.user_code import user_code
 from anabranch.errors import AnabranchError, ProjectErrors, UserCodeError
 
@@ -84,14 +86,15 @@ def _call(spark: SparkSession, flow: Flow) -> DataFrame:
             where=flow.where,
             hint="return the DataFrame that the flow computes",
         )
-    return frame
+    return change_rows(frame, flow) if flow.changes else frame
 
 
 def _register(graph: Graph, dataset: str, frames: Mapping[str, DataFrame]) -> None:
     """Make the dataset's view once every flow into it has been called."""
     feeding = graph.feeding(dataset)
-    if all(f.name in frames for f in feeding):
-        union_of([frames[f.name] for f in feeding]).createOrReplaceTempView(dataset)
+    # What is staged for a table that changes by key is not what it holds: nobody may read that as the table.
+    if all(f.name in frames for f in feeding) and not any(f.changes for f in feeding):
+        kept(union_of([frames[f.name] for f in feeding]), graph.datasets[dataset]).createOrReplaceTempView(dataset)
 
 
 def union_of(frames: Iterable[DataFrame]) -> DataFrame:

@@ -15,6 +15,7 @@ from anabranch.store.ledger import ChannelRecord, Ledger, OutputRecord, Pipeline
 
 if TYPE_CHECKING:
     from anabranch.connectors.contract import Sink
+    from anabranch.core.changes import Merge
     from anabranch.core.declarations import Dataset
 
 
@@ -42,12 +43,13 @@ class Opened:
             for o in outputs
         }
 
-    def declared_sinks(self, datasets: Iterable[Dataset]) -> dict[str, Sink]:
+    def declared_sinks(self, datasets: Iterable[Dataset], merges: Mapping[str, Merge]) -> dict[str, Sink]:
         """Sinks as the project declares them."""
-        return {d.name: declared_sink(d, self.storage, self.pipeline.pipeline_id) for d in datasets}
+        pipeline = self.pipeline.pipeline_id
+        return {d.name: declared_sink(d, self.storage, merges.get(d.name), pipeline) for d in datasets}
 
 
-def declared_sink(dataset: Dataset, storage: Storage, pipeline: str | None = None) -> Sink:
+def declared_sink(dataset: Dataset, storage: Storage, merge: Merge | None, pipeline: str | None = None) -> Sink:
     """The sink of a declared output."""
     return open_sink(
         dataset.format,
@@ -57,6 +59,7 @@ def declared_sink(dataset: Dataset, storage: Storage, pipeline: str | None = Non
         partition_by=dataset.partition_by,
         properties=dataset.properties,
         comment=dataset.comment,
+        merge=merge,
     )
 
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from anabranch.core.events import Listener, Notice
 from anabranch.core.plan import Plan, make_plan, with_program
+from anabranch.engine.cloud_files import cloud_files
 from anabranch.engine.flows import resolve_flows
+from anabranch.engine.live_names import live_names
 from anabranch.engine.opened import known_channels
 from anabranch.engine.program import make_program
 from anabranch.engine.session import open_session
@@ -45,17 +47,18 @@ def open_spark(project: Project, listener: Listener) -> SparkSession:
     )
 
 
-def plan_with_spark(project: Project, spark: SparkSession, known: Mapping[str, str]) -> Planned:
-    """Load the project's files, call its flows, make the plan."""
-    loaded = load_pipeline(project, with_spark=True)
-    with surroundings(project.root, project.files, {"spark": spark}):  # flows may import what stands beside them
-        resolved = resolve_flows(spark, loaded.pipeline)
+def plan_with_spark(project: Project, spark: SparkSession, known: Mapping[str, str], *, pin: bool = True) -> Planned:
+    """Load the project's files, call its flows, make the plan; with `pin`, inferred schemas of sources are kept."""
+    with live_names(), cloud_files(Storage.of(project.storage).schemas, pin=pin):
+        loaded = load_pipeline(project, with_spark=True)
+        with surroundings(project.root, project.files, {"spark": spark}):  # flows may import what stands beside them
+            resolved = resolve_flows(spark, loaded.pipeline)
     return Planned(make_plan(resolved.graph, known), resolved.frames)
 
 
 def full_plan(project: Project, listener: Listener) -> Plan:
     """The plan with how each flow is computed and how often each source is read."""
-    planned = plan_with_spark(project, open_spark(project, listener), known_channels(project))
+    planned = plan_with_spark(project, open_spark(project, listener), known_channels(project), pin=False)
     parts = []
     for part in planned.plan.channels:
         program = make_program(part, planned.frames)

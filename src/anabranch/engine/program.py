@@ -16,26 +16,22 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from anabranch.core.quality import quarantine_of
 from anabranch.engine.catalyst import Catalyst, analyzed, describe, is_source, nodes, sources
 from anabranch.engine.chains import Chain, Walk, parts, share_sources
+from anabranch.engine.changes import merges, table_columns
 from anabranch.engine.flows import union_of
 from anabranch.engine.fuse import SETTINGS, Wide, fuse, unfused
+from anabranch.engine.quality import is_added, judged, payload_in, rules_of
+from anabranch.engine.rows import Judged, OutputColumns
 from anabranch.errors import ProjectError, ProjectErrors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from anabranch.core.changes import Merge
     from anabranch.core.declarations import Dataset
     from anabranch.core.plan import ChannelPlan
-
-
-@dataclass(frozen=True, slots=True)
-class OutputColumns:
-    """What one flow gives to one output: `columns` are (column of the wide frame, column of the output)."""
-
-    output: str
-    mask: str | None
-    columns: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -50,6 +46,11 @@ class Program:
     sources: tuple[str, ...]
     how: Mapping[str, str]
 
+    @property
+    def repeatable(self) -> bool:
+        """Whether it is harmless to compute a batch twice: row-wise flows keep no state."""
+        return all(how == "fused" for how in self.how.values())
+
 
 def make_program(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> Program:
     """Join the flows that feed outputs.
@@ -57,13 +58,15 @@ def make_program(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> Program:
     Groups are ordered by what they read, then by name: Spark numbers the sources of a checkpoint by their place in the
     plan, and moving a flow in the user's file must not renumber them.
     """
-    outputs = {d.name for d in plan.outputs}
-    feeding = {s.flow.name: s.flow.target for s in plan.flows if s.flow.target in outputs}
+    feeding = _feeding(plan, frames)
     schemas = output_schemas(plan, frames)
     session = frames[next(iter(feeding))].sparkSession
     catalyst = Catalyst(session)
-    shared = {t for t in feeding.values() if list(feeding.values()).count(t) > 1}
-    aligned = {f: _aligned(catalyst, frames[f], schemas[t]) if t in shared else frames[f] for f, t in feeding.items()}
+    targets = [d.name for d in feeding.values()]
+    aligned = {
+        f: _judged(_aligned(catalyst, frames[f], schemas[d.name]) if targets.count(d.name) > 1 else frames[f], d)
+        for f, d in feeding.items()
+    }
     for key, value in SETTINGS.items():
         session.conf.set(key, value)
     plans = share_sources(
@@ -73,11 +76,31 @@ def make_program(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> Program:
     branches = _branches(catalyst, [walk.chain(part, plan) for part, plan in plans.items()])
     frame, names = _union([b.wide.frame for b in branches])
     columns = tuple(
-        _columns(c, feeding[c.flow], branch.wide, renamed, schemas[feeding[c.flow]].names)
+        _columns(c, feeding[c.flow], branch.wide, renamed, aligned[c.flow].columns)
         for branch, renamed in zip(branches, names, strict=True)
         for c in branch.chains
     )
     return Program(frame, columns, sources(frame), _how(branches))
+
+
+def _feeding(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> dict[str, Dataset]:
+    """The flows whose rows matter, with what they feed: outputs, and views whose rows are judged."""
+    streams = any(frame.isStreaming for frame in frames.values())
+    feeding = {}
+    for step in plan.flows:
+        dataset = next(d for d in plan.channel.datasets if d.name == step.flow.target)
+        # The rules of a view over a table at rest are kept, but there is no epoch to count them in.
+        counted = dataset.expectations and frames[step.flow.name].isStreaming == streams
+        if dataset.is_output or counted:
+            feeding[step.flow.name] = dataset
+    return feeding
+
+
+def _judged(frame: DataFrame, dataset: Dataset) -> DataFrame:
+    if not dataset.expectations:
+        return frame
+    with_rules = judged(frame, dataset)
+    return with_rules if dataset.is_output else with_rules.select([c for c in with_rules.columns if is_added(c)])
 
 
 def _how(branches: Sequence[_Branch]) -> dict[str, str]:
@@ -91,22 +114,25 @@ def _how(branches: Sequence[_Branch]) -> dict[str, str]:
 
 def output_schemas(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> dict[str, StructType]:
     """The columns of each output: those of all its flows together."""
-    feeding = {d.name: [s.flow for s in plan.flows if s.flow.target == d.name] for d in plan.outputs}
-    schemas = {name: union_of([frames[f.name] for f in flows]).schema for name, flows in feeding.items()}
-    differing = [problem for d in plan.outputs if (problem := _differs(d, schemas[d.name]))]
+    feeding = {d.name: [s.flow for s in plan.flows if s.flow.target == d.name] for d in plan.channel.datasets}
+    schemas = {name: union_of([frames[f.name] for f in flows]).schema for name, flows in feeding.items() if flows}
+    # A quarantine table is fed by no flow of its own.
+    schemas |= {d.name: _declared(d) for d in plan.outputs if d.name not in schemas}
+    merging = merges(plan, frames)
+    differing = [problem for d in plan.outputs if (problem := _differs(d, schemas[d.name], merging.get(d.name)))]
     if differing:
         raise ProjectErrors(differing)
     return schemas
 
 
-def _differs(dataset: Dataset, found: StructType) -> ProjectError | None:
+def _differs(dataset: Dataset, found: StructType, merge: Merge | None) -> ProjectError | None:
     """How a table's flows differ from the schema it was declared with, if it was."""
     if dataset.schema is None:
         return None
-    wanted = StructType.fromDDL(dataset.schema)
-    assert isinstance(wanted, StructType), "a table's schema is a list of columns"
+    wanted = _declared(dataset)
     declared = {f.name.lower(): f.dataType.simpleString() for f in wanted}
-    given = {f.name.lower(): f.dataType.simpleString() for f in found}
+    types = {f.name: f.dataType for f in found}
+    given = {n.lower(): t.simpleString() for n, t in (table_columns(types, merge) if merge else types).items()}
     if declared == given:
         return None
     changed = sorted(name for name in declared.keys() | given.keys() if declared.get(name) != given.get(name))
@@ -117,6 +143,13 @@ def _differs(dataset: Dataset, found: StructType) -> ProjectError | None:
         where=dataset.where,
         hint="cast and select in the flow, or change the declared schema",
     )
+
+
+def _declared(dataset: Dataset) -> StructType:
+    assert dataset.schema is not None, "a table that no flow feeds is declared with its columns"
+    wanted = StructType.fromDDL(dataset.schema)
+    assert isinstance(wanted, StructType), "a table's schema is a list of columns"
+    return wanted
 
 
 def _aligned(catalyst: Catalyst, frame: DataFrame, schema: StructType) -> DataFrame:
@@ -166,11 +199,23 @@ def _reads(one: Chain) -> list[str]:
     return [describe(node) for node in nodes(one.base) if is_source(node)]
 
 
-def _columns(one: Chain, output: str, wide: Wide, renamed: Mapping[str, str], columns: Sequence[str]) -> OutputColumns:
+def _columns(
+    one: Chain, dataset: Dataset, wide: Wide, renamed: Mapping[str, str], columns: Sequence[str]
+) -> OutputColumns:
     mask = wide.masks[one.part]
-    taken = tuple((renamed[name], column) for name, column in zip(wide.columns[one.part], columns, strict=True))
-    # In a union a group's rows are told from those of others by a mask of the group.
-    return OutputColumns(output, renamed[mask] if mask else renamed.get(""), taken)
+    taken = [(renamed[name], column) for name, column in zip(wide.columns[one.part], columns, strict=True)]
+    added = {column: name for name, column in taken if is_added(column)}
+    aside = quarantine_of(dataset)
+    rules = rules_of(dataset, added)
+    return OutputColumns(
+        output=dataset.name if dataset.is_output else None,
+        # In a union a group's rows are told from those of others by a mask of the group.
+        mask=renamed[mask] if mask else renamed.get(""),
+        columns=tuple((name, column) for name, column in taken if column not in added),
+        judged=Judged(dataset.name, one.flow, rules, payload_in(added), aside.name if aside else None)
+        if rules
+        else None,
+    )
 
 
 def _union(frames: Sequence[DataFrame]) -> tuple[DataFrame, list[dict[str, str]]]:

@@ -6,64 +6,84 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zipimport import zipimporter
 
 import pyarrow as pa
 
 from anabranch.connectors.contract import Staging
-from anabranch.connectors.parquet_files import StagedWriter
-from anabranch.core.epoch import StagedFile
-from anabranch.engine.program import OutputColumns
+from anabranch.core.epoch import EpochKey, StagedFile
+from anabranch.core.quality import from_json, to_json, total
+from anabranch.engine.catalyst import collect_arrow, too_large_for_driver
+from anabranch.engine.rows import OutputColumns, Rows, Staged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_ANSWER = pa.schema([("output", pa.string()), ("files", pa.string())])
+_ANSWER = pa.schema([("files", pa.string()), ("quality", pa.string())])
 
 
 def stage(
-    parts: Sequence[OutputColumns], frame: DataFrame, stagings: Mapping[str, Staging]
-) -> dict[str, list[StagedFile]]:
-    """Write the rows of one batch for the outputs in `stagings`; the files that the winning task attempts wrote.
+    parts: Sequence[OutputColumns], frame: DataFrame, stagings: Mapping[str, Staging], key: EpochKey, *, small: bool
+) -> Staged:
+    """Write the rows of one batch for the outputs in `stagings`.
+
+    A batch known to be `small` is collected and written by the driver: starting a task in a Python worker costs more
+    than writing some thousand rows. It must be harmless to compute the frame a second time, which is done should the
+    batch not be small after all.
+    """
+    if small:
+        try:
+            batches = collect_arrow(frame)
+        except Exception as error:
+            if not too_large_for_driver(error):
+                raise
+        else:
+            return written(Rows(parts, stagings, key, "driver"), batches)
+    return _by_workers(parts, frame, stagings, key)
+
+
+def _by_workers(
+    parts: Sequence[OutputColumns], frame: DataFrame, stagings: Mapping[str, Staging], key: EpochKey
+) -> Staged:
+    """The files that the winning task attempts wrote.
 
     A task that is tried again writes files of its own; only what a winning attempt answered is collected, so the
     others are leftovers, known by no receipt.
     """
-    write = writer([p for p in parts if p.output in stagings], stagings)
     tasks = frame.sparkSession.sparkContext.defaultParallelism
     # Never more files per output than there are cores to write them.
-    answers = frame.coalesce(tasks).mapInArrow(write, "output string, files string").collect()
+    write = writer(parts, stagings, key)
+    answers = frame.coalesce(tasks).mapInArrow(write, "files string, quality string").collect()
     staged: dict[str, list[StagedFile]] = {name: [] for name in stagings}
     for answer in answers:
-        staged[answer.output] += [StagedFile(**f) for f in json.loads(answer.files)]
-    return staged
+        for output, files in json.loads(answer.files).items():
+            staged[output] += [StagedFile(**f) for f in files]
+    return Staged(staged, total(q for answer in answers for q in from_json(answer.quality)))
 
 
 def writer(
-    parts: Sequence[OutputColumns], stagings: Mapping[str, Staging]
+    parts: Sequence[OutputColumns], stagings: Mapping[str, Staging], key: EpochKey
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
-    """The function that a task runs: Arrow batches of the wide frame in, one row per output with its files out."""
+    """The function that a task runs: Arrow batches of the wide frame in, one row with what was staged out."""
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        writers: dict[str, StagedWriter] = {}
-        try:
-            for batch in batches:
-                for part in parts:
-                    rows = take(batch, part)
-                    if rows.num_rows:
-                        if part.output not in writers:
-                            writers[part.output] = StagedWriter(stagings[part.output], _task())
-                        writers[part.output].write(rows)
-            files = {output: w.close() for output, w in writers.items()}
-            _forget_zip_files()
-        except BaseException:
-            for w in writers.values():
-                w.abort()
-            raise
-        yield _answer(files)
+        staged = written(Rows(parts, stagings, key, _task()), batches)
+        _forget_zip_files()
+        yield _answer(staged)
 
     return write
+
+
+def written(rows: Rows, batches: Iterable[pa.RecordBatch]) -> Staged:
+    try:
+        for batch in batches:
+            rows.take(batch)
+        staged = rows.close()
+    except BaseException:
+        rows.abort()
+        raise
+    return Staged({name: list(staged.files.get(name, ())) for name in rows.stagings}, staged.quality)
 
 
 def _forget_zip_files() -> None:
@@ -77,15 +97,10 @@ def _forget_zip_files() -> None:
             del sys.path_importer_cache[path]
 
 
-def take(batch: pa.RecordBatch, part: OutputColumns) -> pa.RecordBatch:
-    """The rows and columns of a wide batch that are for one output."""
-    chosen = batch.select([wide for wide, _ in part.columns]).rename_columns([name for _, name in part.columns])
-    return chosen.filter(batch.column(part.mask)) if part.mask else chosen
-
-
-def _answer(files: Mapping[str, Iterable[StagedFile]]) -> pa.RecordBatch:
-    rows = [{"output": output, "files": json.dumps([asdict(f) for f in found])} for output, found in files.items()]
-    return pa.RecordBatch.from_pylist(rows, schema=_ANSWER)
+def _answer(staged: Staged) -> pa.RecordBatch:
+    files: dict[str, list[dict[str, Any]]] = {name: [asdict(f) for f in found] for name, found in staged.files.items()}
+    row = {"files": json.dumps(files), "quality": to_json(tuple(staged.quality))}
+    return pa.RecordBatch.from_pylist([row], schema=_ANSWER)
 
 
 def _task() -> str:
@@ -93,4 +108,5 @@ def _task() -> str:
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    return f"{context.partitionId()}-{context.taskAttemptId()}" if context else "driver"
+    assert context is not None, "runs in a task"
+    return f"{context.partitionId()}-{context.taskAttemptId()}"

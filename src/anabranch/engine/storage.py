@@ -4,6 +4,7 @@ tables/NAME                       the tables, unless a sink has a path of its ow
 _anabranch/identity.json          which pipeline and ledger this storage belongs to
 _anabranch/ledger.db              the ledger, unless the project names another one
 _anabranch/checkpoints/CHANNEL/G  Spark's checkpoint of a channel, one folder per generation
+_anabranch/schemas/               schemas inferred from the files of a source, kept so that they stay the same
 _anabranch/logs/                  Spark's log
 """
 
@@ -47,6 +48,11 @@ class Storage:
     def logs(self) -> Path:
         """Where Spark's log is."""
         return self.own / "logs"
+
+    @property
+    def schemas(self) -> Path:
+        """Where inferred schemas are kept."""
+        return self.own / "schemas"
 
     @property
     def identity(self) -> Path:

@@ -6,9 +6,10 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from anabranch.core.declarations import Dataset, Kind
+from anabranch.core.changes import Changes
+from anabranch.core.declarations import Dataset, Flow, Kind
 from anabranch.core.where import Where
 from anabranch.errors import ProjectError, did_you_mean
 from anabranch.load.registry import Registry
@@ -48,26 +49,31 @@ class Arguments:
         if value is None:
             self.fault("PROJECT_MISSING_ARGUMENT", f"{argument} is missing", f'write {argument}="..."')
         elif not isinstance(value, str):
-            self._wrong_type(argument, "text", value, f'write {argument}="..."')
-        elif not _NAME.fullmatch(value):
+            self.wrong_type(argument, "text", value, f'write {argument}="..."')
+        elif not _NAME.fullmatch(name := without_live(value)):
             hint = "use letters, digits, _ and -, with dots between catalog, database and table"
             self.fault("PROJECT_BAD_NAME", f'"{value}" is not a name for a dataset or flow', hint)
         else:
-            return value
+            return name
         return None
 
     def text(self, argument: str, value: Any) -> str | None:
         if value is None or isinstance(value, str):
             return value
-        self._wrong_type(argument, "text", value, f'write {argument}="..."')
+        self.wrong_type(argument, "text", value, f'write {argument}="..."')
         return None
+
+    def flag(self, argument: str, value: Any) -> bool:
+        if value is not None and not isinstance(value, bool):
+            self.wrong_type(argument, "True or False", value, f"write {argument}=True")
+        return value is True
 
     def names(self, argument: str, value: Any) -> tuple[str, ...]:
         if value is None:
             return ()
         if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
             return tuple(value)
-        self._wrong_type(argument, "a list of column names", value, f'write {argument}=["..."]')
+        self.wrong_type(argument, "a list of column names", value, f'write {argument}=["..."]')
         return ()
 
     def mapping(self, argument: str, value: Any) -> dict[str, str]:
@@ -75,11 +81,11 @@ class Arguments:
         if value is None:
             return {}
         if not isinstance(value, Mapping):
-            self._wrong_type(argument, "a dict of text to text", value, f'write {argument}={{"...": "..."}}')
+            self.wrong_type(argument, "a dict of text to text", value, f'write {argument}={{"...": "..."}}')
             return {}
         for key, item in value.items():
             if not isinstance(key, str) or not isinstance(item, str | int | float):
-                self._wrong_type(f"{argument}[{key!r}]", "text", item, "write it as text")
+                self.wrong_type(f"{argument}[{key!r}]", "text", item, "write it as text")
                 return {}
         return {key: str(item).lower() if isinstance(item, bool) else str(item) for key, item in value.items()}
 
@@ -87,13 +93,13 @@ class Arguments:
         try:
             return as_ddl(value)
         except TypeError:
-            self._wrong_type("schema", "DDL text or a StructType", value, 'write schema="id BIGINT, name STRING"')
+            self.wrong_type("schema", "DDL text or a StructType", value, 'write schema="id BIGINT, name STRING"')
             return None
 
     def query(self, function: Any) -> bool:
         """Whether `function` can be called as a flow is: with nothing."""
         if not callable(function) or inspect.isclass(function):
-            self._wrong_type(
+            self.wrong_type(
                 "the decorated object", "a function", function, "decorate a function that returns a DataFrame"
             )
             return False
@@ -103,7 +109,8 @@ class Arguments:
             self.fault("PROJECT_BAD_ARGUMENT", f"the function needs an argument, {', '.join(needed)}", hint)
         return not needed
 
-    def _wrong_type(self, argument: str, expected: str, value: Any, hint: str) -> None:
+    def wrong_type(self, argument: str, expected: str, value: Any, hint: str) -> None:
+        """Report a value of the wrong type; one that only Spark can compute may be right."""
         if any(isinstance(item, StandIn) for item in (value if isinstance(value, list | tuple) else [value])):
             raise NeedsSpark(f"{argument} is computed by Spark")
         self.fault("PROJECT_BAD_ARGUMENT", f"{argument} must be {expected}, not {type(value).__name__}", hint)
@@ -122,10 +129,14 @@ def declare_dataset(
     format: Any = None,  # noqa: A002 the name users know it by
     options: Any = None,
     table_properties: Any = None,
+    path: Any = None,
+    handler: Callable[..., Any] | None = None,
+    ignored: tuple[str, ...] = (),
 ) -> str | None:
     """Add a dataset and return its name; one with a usable name is added even if something else is wrong with it."""
     checked_name = taken.name(name)
-    settings = taken.mapping("options", options)
+    place = taken.text("path", path)
+    settings = taken.mapping("options", options) | ({"path": place} if place else {})
     checked_format = taken.text("format", format)
     dataset = Dataset(
         name=checked_name or "",
@@ -138,6 +149,8 @@ def declare_dataset(
         format=checked_format or "delta",
         options=settings,
         properties=taken.mapping("table_properties", table_properties),
+        handler=handler,
+        ignored=ignored,
     )
     if kind is Kind.SINK and not options and checked_format in _NEEDED_OPTIONS:
         hint = f"write options={_NEEDED_OPTIONS[checked_format]}"
@@ -147,13 +160,50 @@ def declare_dataset(
     return checked_name
 
 
-def declare_flow(taken: Arguments, name: Any, target: Any, query: Callable[..., Any], spark_conf: Any) -> None:
-    """Add a flow that feeds `target`."""
+def declare_flow(
+    taken: Arguments,
+    name: Any,
+    target: Any,
+    query: Callable[..., Any],
+    spark_conf: Any,
+    *,
+    comment: Any = None,
+    once: Any = False,
+    mode: Literal["append", "update"] = "append",
+    changes: Changes | None = None,
+    inputs: tuple[str, ...] | None = None,
+    where: Where | None = None,
+    ignored: tuple[str, ...] = (),
+) -> str | None:
+    """Add a flow and return the target it feeds; `inputs` if they need not be looked for in the query's code."""
     checked_target = taken.name(target, "target")
     checked_name = checked_target if name is target else taken.name(name)
-    settings = taken.mapping("spark_conf", spark_conf)
-    if checked_name and checked_target:
-        taken.registry.add_flow(checked_name, checked_target, query, definition_of(query) or taken.where, settings)
+    flow = Flow(
+        name=checked_name or "",
+        target=checked_target or "",
+        query=query,
+        where=where or definition_of(query) or taken.where,
+        inputs=inputs or (),
+        settings=taken.mapping("spark_conf", spark_conf),
+        comment=taken.text("comment", comment),
+        mode=mode,
+        once=taken.flag("once", once),
+        changes=changes,
+        ignored=ignored,
+    )
+    if not checked_name or not checked_target:
+        return None
+    taken.registry.add_flow(flow, inputs_said=inputs is not None)
+    return checked_target
+
+
+def without_live(name: str) -> str:
+    """A name without the schema `LIVE`, which older pipelines of Databricks put before their own datasets.
+
+    >>> without_live("LIVE.orders"), without_live("live.orders"), without_live("lively.orders")
+    ('orders', 'orders', 'lively.orders')
+    """
+    return re.sub(r"^`?live`?\.", "", name, flags=re.IGNORECASE)
 
 
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:

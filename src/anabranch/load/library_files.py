@@ -11,12 +11,14 @@ from anabranch.errors import ProjectError, did_you_mean
 
 DEFAULT_FOLDER = "transformations"
 DEFAULT_FILE = "pipeline.py"
+#: Endings of files that declare things.
+KINDS = (".py", ".sql")
 
 
 def library_files(
     root: Path, patterns: list[tuple[str, Where]] | None, spec: Where
 ) -> tuple[tuple[Path, ...], list[ProjectError]]:
-    """The Python files that `patterns` name, each once, in the order of the patterns and sorted within one.
+    """The files that `patterns` name, each once, in the order of the patterns and sorted within one.
 
     `None` stands for the default: `pipeline.py` and what is under `transformations`, whichever is there.
     """
@@ -37,7 +39,7 @@ def library_files(
         if not found:
             problems.append(_nothing(root, pattern, where))
         problems += _wrong_kinds(root, found, where)
-        files.update((path, None) for path in found if path.suffix == ".py")
+        files.update((path, None) for path in found if path.suffix in KINDS)
     return tuple(files), problems
 
 
@@ -82,14 +84,8 @@ def _names(root: Path, folders: bool) -> Iterator[str]:
 def _wrong_kinds(root: Path, found: Iterable[Path], where: Where) -> Iterator[ProjectError]:
     for path in found:
         name = path.relative_to(root) if path.is_relative_to(root) else path
-        if path.suffix == ".sql":
-            text = f"{name}: SQL files are not supported in this version"
-            hint = 'put the query in a Python flow: return spark.sql("SELECT ...")'
-        elif path.suffix != ".py":
-            text, hint = (
-                f"{name} is neither a .py nor a .sql file",
-                "move it out of the libraries, or name files one by one",
-            )
-        else:
+        if path.suffix in KINDS:
             continue
+        text = f"{name} is neither a .py nor a .sql file"
+        hint = "move it out of the libraries, or name files one by one"
         yield ProjectError("PROJECT_FILE_KIND", text, where=where, hint=hint)

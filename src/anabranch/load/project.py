@@ -35,7 +35,7 @@ class Project:
     database: str | None
     catalog: str | None
     configuration: Mapping[str, str]
-    files: tuple[Path, ...]  # Python files that declare things, in the order they are run
+    files: tuple[Path, ...]  # Python and SQL files that declare things, in the order they are run
     trigger_seconds: float = 10.0
     lease_seconds: float = 30.0
     retention_seconds: float = 7 * 86400.0  # how long old cuts stay readable

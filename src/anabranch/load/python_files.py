@@ -1,4 +1,4 @@
-"""Run a project's Python files under our registry: what they declare becomes a Pipeline.
+"""Run a project's files under our registry: what they declare becomes a Pipeline.
 
 A boundary is drawn around the user's code: whatever goes wrong in it is reported with the place in the user's file, and
 the other files are still run, so that one load finds the faults of all of them.
@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from anabranch import pipelines
 from anabranch.core.declarations import Flow, Pipeline
 from anabranch.core.where import Where
 from anabranch.errors import ProjectError, ProjectErrors
+from anabranch.load.declare import without_live
 from anabranch.load.inputs import find_inputs
+from anabranch.load.lakeflow import lakeflow_module
 from anabranch.load.late_binding import as_seen
 from anabranch.load.project import Project
 from anabranch.load.registry import DeclaredFlow, Registry, registering
+from anabranch.load.sql_files import declare_sql
 from anabranch.load.standin import NeedsSpark, StandIn
 from anabranch.load.standin_modules import standing_in
 from anabranch.load.surroundings import PACKAGE, Surroundings, surroundings
@@ -54,29 +57,39 @@ def load_pipeline(project: Project, *, with_spark: bool) -> Loaded:
     return loaded
 
 
-def examine_pipeline(project: Project, *, with_spark: bool) -> Loaded:
-    """Like `load_pipeline`, but the problems are returned beside what could be loaded."""
+def examine_pipeline(
+    project: Project, *, with_spark: bool, notebook: Mapping[str, Any] = MappingProxyType({})
+) -> Loaded:
+    """Like `load_pipeline`, but the problems are returned beside what could be loaded.
+
+    `notebook` has names that files get beside `spark`.
+    """
     registry = Registry()
     with ExitStack() as stack:
         spark = stack.enter_context(_spark(registry) if with_spark else _no_spark(project))
         stack.enter_context(registering(registry))
-        injected = {} if spark is None else {"spark": spark}
+        injected = {**notebook, **({} if spark is None else {"spark": spark})}
         around = stack.enter_context(surroundings(project.root, project.files, injected))
         if with_spark:
             stack.enter_context(_shipped_by_value())
-        stopped = [found for file in project.files if (found := _run(file, around, with_spark))]
+        stopped = [found for file in project.files if (found := _run(file, around, registry, with_spark))]
         flows = tuple(_finished(declared, around) for declared in registry.flows)
+        datasets = registry.finished_datasets()
     notes = tuple(found for found in stopped if found.code == NOTE)
     problems = [*(found for found in stopped if found.code != NOTE), *registry.problems]
     once = {(problem.code, problem.where, problem.message): problem for problem in problems}
-    pipeline = Pipeline(project.name, tuple(registry.datasets), flows, Where(str(project.spec_file)))
+    notes += tuple(registry.warnings)
+    pipeline = Pipeline(project.name, datasets, flows, Where(str(project.spec_file)))
     return Loaded(pipeline, notes, tuple(once.values()), complete=not stopped)
 
 
-def _run(file: Path, around: Surroundings, with_spark: bool) -> ProjectError | None:
+def _run(file: Path, around: Surroundings, registry: Registry, with_spark: bool) -> ProjectError | None:
     """Run one file; what stopped it, if something did, is a note or a problem."""
     try:
-        around.run(file)
+        if file.suffix == ".sql":
+            declare_sql(file.read_text(encoding="utf-8-sig"), str(file), registry)
+        else:
+            around.run(file)
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001 the boundary around user code, which may also call sys.exit
@@ -88,16 +101,19 @@ def _run(file: Path, around: Surroundings, with_spark: bool) -> ProjectError | N
 def _finished(declared: DeclaredFlow, around: Surroundings) -> Flow:
     """The flow with its variables as they were when it was declared, and with its inputs."""
     query = as_seen(declared.flow.query, declared.seen)
+    if declared.inputs_said:
+        return declared.flow
     try:
         inputs = find_inputs(query, around.is_ours)
     except NeedsSpark:
         return dataclasses.replace(declared.flow, query=query, inputs_known=False)
-    return dataclasses.replace(declared.flow, query=query, inputs=inputs.names, inputs_known=inputs.known)
+    names = tuple(dict.fromkeys(without_live(name) for name in inputs.names))
+    return dataclasses.replace(declared.flow, query=query, inputs=names, inputs_known=inputs.known)
 
 
 @contextmanager
 def _no_spark(project: Project) -> Iterator[StandIn]:
-    with standing_in(pipelines, project.configuration):
+    with standing_in(lakeflow_module("pyspark.pipelines"), project.configuration):
         yield StandIn("spark")
 
 

@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from types import MethodType
 from typing import Any
 
-from anabranch.core.declarations import Dataset, Flow
+from anabranch.core.declarations import Dataset, Expectation, Flow, Unique
 from anabranch.core.where import Where
 from anabranch.errors import ProjectError
-from anabranch.load.late_binding import Seen, seen_by
+from anabranch.load.late_binding import Seen, as_seen, seen_by
+
+Rule = Expectation | Unique
+_MOST_LAYERS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredFlow:
-    """A flow as declared, with what its function saw at that moment."""
+    """A flow as declared, with what its function saw at that moment.
+
+    The inputs of one made from a statement are known; those of a function are looked for in its code.
+    """
 
     flow: Flow
     seen: Seen
+    inputs_said: bool = False
+
+
+@dataclass(slots=True)
+class _OfFunction:
+    """The rules on a function, and the dataset it feeds; the function is kept, so that its id stays its own."""
+
+    function: Any
+    rules: list[Rule] = field(default_factory=list)
+    feeds: str | None = None
+    declared: bool = False
 
 
 @dataclass(slots=True)
@@ -32,18 +51,91 @@ class Registry:
     datasets: list[Dataset] = field(default_factory=list)
     flows: list[DeclaredFlow] = field(default_factory=list)
     problems: list[ProjectError] = field(default_factory=list)
+    warnings: list[ProjectError] = field(default_factory=list)
+    _functions: dict[Any, _OfFunction] = field(default_factory=dict)
+    _rules: list[tuple[str, list[Rule]]] = field(default_factory=list)
+    _handlers: dict[str, Seen] = field(default_factory=dict)
 
     def add_dataset(self, dataset: Dataset) -> None:
         self.datasets.append(dataset)
+        if dataset.handler is not None:
+            self._handlers[dataset.name] = seen_by(dataset.handler)
 
-    def add_flow(
-        self, name: str, target: str, query: Callable[..., Any], where: Where, settings: dict[str, str]
-    ) -> None:
-        flow = Flow(name, target, query, where, settings=settings)
-        self.flows.append(DeclaredFlow(flow, seen_by(query)))
+    def add_flow(self, flow: Flow, *, inputs_said: bool = False) -> None:
+        self.flows.append(DeclaredFlow(flow, seen_by(flow.query), inputs_said))
 
     def report(self, problem: ProjectError) -> None:
         self.problems.append(problem)
+
+    def warn(self, warning: ProjectError) -> None:
+        self.warnings.append(warning)
+
+    def add_rules(self, dataset: str, rules: list[Rule]) -> None:
+        """Rules for a dataset that may be declared later, above those it has."""
+        self._rules.insert(0, (dataset, rules))
+
+    def rules_on(self, function: Any, rules: list[Rule]) -> None:
+        """Rules written over a function: for the dataset it feeds, or will feed once the decorator above is reached."""
+        known = self._of(function)
+        if not known.declared:
+            known.rules[:0] = rules
+        elif known.feeds:
+            self.add_rules(known.feeds, rules)
+
+    def feeds(self, function: Any, dataset: str | None) -> None:
+        """The function has been declared; with no dataset if the declaration was faulty."""
+        own, *wrapped = self._layers(function)
+        own.declared, own.feeds = True, dataset
+        # Rules below a decorator of the user's are those of what it wraps.
+        below = [known for known in wrapped if known.rules and not known.declared]
+        rules = [*own.rules, *(rule for known in below for rule in known.rules)]
+        for known in below:
+            known.declared, known.feeds = True, dataset
+        if dataset and rules:
+            self.add_rules(dataset, rules)
+
+    def finished_datasets(self) -> tuple[Dataset, ...]:
+        """Every dataset with its rules; rules on functions that no decorator declared are reported."""
+        for known in [each for each in self._functions.values() if each.rules and not each.declared]:
+            # Rules above a decorator of the user's, which is above the one that declared.
+            declared = next((each for each in self._layers(known.function) if each.declared), None)
+            if declared is None:
+                hint = "put @dp.table, @dp.temporary_view or another decorator that declares a dataset above it"
+                text = "an expectation on a function that declares no dataset"
+                self.report(ProjectError("EXPECTATION_ALONE", text, where=known.rules[0].where, hint=hint))
+            elif declared.feeds:
+                self.add_rules(declared.feeds, known.rules)
+        return tuple(self._finished(dataset) for dataset in self.datasets)
+
+    def _finished(self, dataset: Dataset) -> Dataset:
+        rules: list[Rule] = [*dataset.expectations, *dataset.unique]
+        for name, more in self._rules:
+            # The same rule over two flows into one table is one rule of the table.
+            rules += [rule for rule in more if name == dataset.name and not any(_same(rule, old) for old in rules)]
+        handler = dataset.handler and as_seen(dataset.handler, self._handlers[dataset.name])
+        return dataclasses.replace(
+            dataset,
+            expectations=tuple(rule for rule in rules if isinstance(rule, Expectation)),
+            unique=tuple(rule for rule in rules if isinstance(rule, Unique)),
+            handler=handler,
+        )
+
+    def _layers(self, function: Any) -> list[_OfFunction]:
+        """What is known of a function and of those it wraps, outermost first."""
+        found = [self._of(function)]
+        while (function := getattr(function, "__wrapped__", None)) is not None and len(found) < _MOST_LAYERS:
+            found.append(self._of(function))
+        return found
+
+    def _of(self, function: Any) -> _OfFunction:
+        # `obj.method` is another object each time it is written.
+        bound = isinstance(function, MethodType)
+        key = (id(function.__self__), function.__func__) if bound else id(function)
+        return self._functions.setdefault(key, _OfFunction(function))
+
+
+def _same(one: Rule, other: Rule) -> bool:
+    return dataclasses.replace(one, where=other.where) == other
 
 
 _active: ContextVar[Registry | None] = ContextVar("anabranch_registry", default=None)

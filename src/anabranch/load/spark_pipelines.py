@@ -22,6 +22,7 @@ from anabranch.errors import ProjectError
 from anabranch.load.declare import Arguments, declare_dataset, declare_flow
 from anabranch.load.registry import Registry
 from anabranch.load.source import definition_of
+from anabranch.load.sql_files import declare_sql
 
 _KINDS: dict[type[Output], tuple[Kind, str]] = {
     StreamingTable: (Kind.STREAMING_TABLE, "dp.table"),
@@ -57,7 +58,7 @@ class _Capture(GraphElementRegistry):
         if not taken.query(flow.func):
             return
         self._point_to_function(flow, where)
-        declare_flow(taken, flow.name, flow.target, flow.func, flow.spark_conf)
+        self._registry.feeds(flow.func, declare_flow(taken, flow.name, flow.target, flow.func, flow.spark_conf))
 
     def _point_to_function(self, flow: Flow, where: Where) -> None:
         """A dataset declared by the same decorator as its flow is where the function is, as with our own module."""
@@ -66,14 +67,16 @@ class _Capture(GraphElementRegistry):
             self._registry.datasets[-1] = dataclasses.replace(last, where=definition_of(flow.func) or where)
 
     def register_sql(self, sql_text: str, file_path: Path) -> None:
-        hint = 'put the query in a Python flow: return spark.sql("SELECT ...")'
-        text = "SQL files are not supported in this version"
-        self._registry.report(ProjectError("PROJECT_FILE_KIND", text, where=Where(str(file_path)), hint=hint))
+        declare_sql(sql_text, str(file_path), self._registry)
 
     def register_auto_cdc_flow(self, flow: Any) -> None:
-        """Abstract from Spark 4.2 on: without it this class could not be instantiated there."""
+        """Abstract from Spark 4.2 on: without it this class could not be instantiated there.
+
+        Only who took the name from Spark before the load gets here; in the files themselves it is ours.
+        """
         where = _where(flow.source_code_location)
-        text, hint = "dp.create_auto_cdc_flow is not supported in this version", "declare the table with a flow"
+        text = "create_auto_cdc_flow was taken from Spark outside the project's files"
+        hint = "say `from pyspark import pipelines as dp` in the file that declares, and dp.create_auto_cdc_flow"
         self._registry.report(ProjectError("PROJECT_UNKNOWN_NAME", text, where=where, hint=hint))
 
 

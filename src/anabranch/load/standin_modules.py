@@ -14,9 +14,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from anabranch.load.standin import StandInModule, is_standing_in, known_settings
+from anabranch.load.standin import NeedsSpark, StandInModule, is_standing_in, known_settings
 
 PACKAGE = "pyspark"
+#: What a file that asks for Spark's version is told where Spark is not installed.
+_SUPPORTED = "4.1"
 
 
 @contextmanager
@@ -46,7 +48,10 @@ def standing_in(pipelines: ModuleType, settings: Mapping[str, str]) -> Iterator[
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Serves pyspark and all below it that really exists, so that a misspelt module is still found out."""
+    """Serves pyspark and all below it that really exists, so that a misspelt module is still found out.
+
+    Where pyspark is not installed, that cannot be known, and every module below it is served.
+    """
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if not _is_pyspark(name) or not _exists(name):
@@ -56,7 +61,7 @@ class _Finder(MetaPathFinder, Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = StandInModule(spec.name, functools.partial(_star_names, spec.name))
         if spec.name == PACKAGE:
-            module.__dict__["__version__"] = metadata.version(PACKAGE)
+            module.__dict__["__version__"] = metadata.version(PACKAGE) if _is_installed() else _SUPPORTED
             module.__dict__["pipelines"] = sys.modules[f"{PACKAGE}.pipelines"]
         return module
 
@@ -79,13 +84,19 @@ def _source(name: str) -> Path | None:
 
 
 def _exists(name: str) -> bool:
-    return _source(name) is not None
+    return _source(name) is not None or not _is_installed()
+
+
+def _is_installed() -> bool:
+    return _source(PACKAGE) is not None
 
 
 @functools.lru_cache(maxsize=32)
 def _star_names(name: str) -> list[str]:
     """What `from name import *` takes: the list `__all__` of the real file, or else every public name in it."""
     source = _source(name)
+    if source is None and not _is_installed():
+        raise NeedsSpark(f"what `from {name} import *` takes is not known: pyspark is not installed")
     if source is None:
         return []
     public: set[str] = set()

@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -14,6 +14,8 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from anabranch.load.lakeflow import lakeflow_names
 
 #: The package under which library files are modules while they are loaded.
 PACKAGE = "anabranch_project"
@@ -69,6 +71,8 @@ class Surroundings:
 def surroundings(root: Path, files: Sequence[Path], injected: Mapping[str, Any]) -> Iterator[Surroundings]:
     """Inside, the working folder is `root` and modules beside the files can be imported.
 
+    `dlt` can be imported, and `pyspark.pipelines` has the names that Databricks adds to it.
+
     Afterwards the modules of the project are forgotten: a second load sees changed files, two projects may have helpers
     of the same name, and Spark sends functions of helpers to its workers by value, since these cannot import them.
     """
@@ -78,6 +82,8 @@ def surroundings(root: Path, files: Sequence[Path], injected: Mapping[str, Any])
     set_aside = {name: sys.modules.pop(name) for name in _names_in_the_way(around)}
     before = set(sys.modules)
     sys.modules[PACKAGE] = ModuleType(PACKAGE)
+    names = ExitStack()
+    names.enter_context(lakeflow_names(own_dlt=_has_module("dlt", around)))
     importlib.invalidate_caches()
     sys.meta_path.insert(0, finder)
     sys.path[:0] = [str(folder) for folder in around.folders]
@@ -91,6 +97,7 @@ def surroundings(root: Path, files: Sequence[Path], injected: Mapping[str, Any])
         sys.path[:] = path
         sys.meta_path.remove(finder)
         del sys.modules[PACKAGE]
+        names.close()
         for name in [name for name in sys.modules if name not in before and _belongs(sys.modules[name], around)]:
             del sys.modules[name]
         sys.modules.update(set_aside)
@@ -127,6 +134,10 @@ def _folders_of(module: Any) -> list[str]:
         return list(getattr(module, "__path__", []))
     except (TypeError, KeyError):  # a namespace package whose parent has been forgotten
         return []
+
+
+def _has_module(name: str, around: Surroundings) -> bool:
+    return any((folder / f"{name}.py").is_file() or (folder / name).is_dir() for folder in around.folders)
 
 
 def _names_in_the_way(around: Surroundings) -> list[str]:

@@ -81,7 +81,7 @@ def _unknown_name(name: str | None, where: Where) -> ProjectError:
 
 
 def _is_pipelines(module: Any) -> bool:
-    return isinstance(module, ModuleType) and module.__name__ in ("anabranch.pipelines", "pyspark.pipelines")
+    return isinstance(module, ModuleType) and module.__name__ in ("anabranch.pipelines", "pyspark.pipelines", "dlt")
 
 
 def _place(error: BaseException, around: Surroundings, file: Path) -> Where:

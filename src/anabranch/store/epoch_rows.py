@@ -9,9 +9,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, FromClause, Select, and_, select
 
 from anabranch.core.epoch import Applied, EpochKey, Receipt, State
+from anabranch.core.quality import FlowQuality, from_json
 from anabranch.errors import StateError
 from anabranch.store.records import EpochRecord, OutputRecord
-from anabranch.store.schema import damaged, epochs, intact, outputs, seal, sinks
+from anabranch.store.schema import damaged, epochs, intact, outputs, quality, seal, sinks
 
 Row = Mapping[Any, Any]
 Query = Select[Any]
@@ -110,10 +111,19 @@ def load(connection: Connection, query: Query) -> tuple[EpochRecord, ...]:
     parts: dict[EpochKey, list[Row]] = {}
     for part in connection.execute(select(sinks).select_from(sinks.join(chosen, belongs))).mappings():
         parts.setdefault(key_of(part), []).append(part)
-    return tuple(_record(row, parts.get(key_of(row), [])) for row in rows)
+    found = _quality(connection, chosen)
+    return tuple(_record(row, parts.get(key_of(row), []), found.get(key_of(row), ())) for row in rows)
 
 
-def _record(row: Row, parts: Sequence[Row]) -> EpochRecord:
+def _quality(connection: Connection, chosen: FromClause) -> dict[EpochKey, tuple[FlowQuality, ...]]:
+    belongs = and_(*(quality.c[name] == chosen.c[name] for name in ("pipeline_id", "channel", "generation", "epoch")))
+    rows = connection.execute(select(quality).select_from(quality.join(chosen, belongs))).mappings().all()
+    for row in rows:
+        intact(quality, row, f"the quality of {named(key_of(row))}")
+    return {key_of(row): from_json(row["found"]) for row in rows}
+
+
+def _record(row: Row, parts: Sequence[Row], found: tuple[FlowQuality, ...]) -> EpochRecord:
     key = key_of(row)
     intact(epochs, row, named(key))
     if sorted(p["sink"] for p in parts) != json.loads(row["sinks"]):
@@ -138,4 +148,5 @@ def _record(row: Row, parts: Sequence[Row]) -> EpochRecord:
         applied_at={p["sink"]: p["applied_at"] for p in taken},
         restaging=tuple(sorted(p["sink"] for p in parts if p["restaging"])),
         reason=row["reason"],
+        quality=found,
     )

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, and_, insert, update
 
 from anabranch.core import crash
 from anabranch.core.epoch import OPEN, Applied, EpochKey, Receipt, State, may_move
+from anabranch.core.quality import FlowQuality, to_json
 from anabranch.errors import StateError
 from anabranch.store.epoch_rows import (
     Row,
@@ -29,7 +30,7 @@ from anabranch.store.epoch_rows import (
     stored,
 )
 from anabranch.store.records import OutputRecord
-from anabranch.store.schema import epochs, sealed, sinks
+from anabranch.store.schema import epochs, quality, sealed, sinks
 
 Change = Callable[[Connection], None]
 
@@ -41,6 +42,7 @@ def decide(
     receipts: Sequence[Receipt],
     offsets: str,
     times: Mapping[str, float],
+    found: Sequence[FlowQuality],
 ) -> None:
     """Write the epoch with all its receipts, or refuse."""
     by_sink = {r.sink: r for r in receipts}
@@ -65,6 +67,8 @@ def decide(
     }
     connection.execute(insert(epochs), sealed(epochs, row))
     connection.execute(insert(sinks), [_new_sink(key, place, by_sink[place.name]) for place in places])
+    if found:
+        connection.execute(insert(quality), sealed(quality, {**key_columns(key), "found": to_json(found)}))
     crash.point("deciding")
 
 

@@ -27,6 +27,7 @@ from types import TracebackType
 from sqlalchemy import Connection, select
 
 from anabranch.core.epoch import OPEN, Applied, CutRecord, CutTable, EpochKey, Receipt, State
+from anabranch.core.quality import FlowQuality
 from anabranch.errors import CommitUnknown, InternalError, LockHeld
 from anabranch.store import channels, cuts, epoch_rows, epochs, schema
 from anabranch.store import lease as leases
@@ -153,14 +154,21 @@ class Ledger:
     # Epochs
 
     def decide(
-        self, lease: Lease, key: EpochKey, receipts: Sequence[Receipt], *, offsets: str, times: Mapping[str, float]
+        self,
+        lease: Lease,
+        key: EpochKey,
+        receipts: Sequence[Receipt],
+        *,
+        offsets: str,
+        times: Mapping[str, float],
+        quality: Sequence[FlowQuality] = (),
     ) -> None:
         """Commit the epoch: from here on it is rolled forward, whatever crashes."""
         _same_channel(lease, key)
 
         def work(connection: Connection) -> None:
             row = leases.fenced_channel(connection, self._database, lease)
-            epochs.decide(connection, row, key, receipts, offsets, times)
+            epochs.decide(connection, row, key, receipts, offsets, times, quality)
 
         def was_decided(connection: Connection) -> bool:
             # Taking the row first waits for the transaction whose answer was lost, should it still be under way.

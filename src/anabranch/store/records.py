@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from anabranch.core.epoch import Applied, EpochKey, Receipt, State
+from anabranch.core.quality import FlowQuality
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class EpochRecord:
     applied_at: Mapping[str, float] = field(default_factory=dict)
     restaging: tuple[str, ...] = ()
     reason: str | None = None
+    quality: tuple[FlowQuality, ...] = ()
 
     @property
     def waiting(self) -> tuple[str, ...]:

@@ -96,6 +96,15 @@ sinks = Table(
     _text("applied_checksum"),
 )
 
+#: What the rows of an epoch were like; only where a flow of it has expectations.
+quality = Table(
+    "anabranch_quality",
+    tables,
+    *map(_text, ("pipeline_id", "channel")),
+    *map(_number, ("generation", "epoch")),
+    *map(_text, ("found", "checksum")),
+)
+
 #: Version 1, in words that SQLite and Postgres both take. Never edited: a change is a new step.
 _VERSION_1 = (
     "CREATE TABLE anabranch_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL, checksum TEXT NOT NULL)",
@@ -147,7 +156,13 @@ def statements(*lines: str) -> Callable[[Connection], None]:
     return run
 
 
-STEPS: Sequence[Step] = (Step(1, statements(*_VERSION_1)),)
+_VERSION_2 = """CREATE TABLE anabranch_quality (
+    pipeline_id TEXT NOT NULL, channel TEXT NOT NULL, generation BIGINT NOT NULL, epoch BIGINT NOT NULL,
+    found TEXT NOT NULL, checksum TEXT NOT NULL,
+    PRIMARY KEY (pipeline_id, channel, generation, epoch),
+    FOREIGN KEY (pipeline_id, channel, generation, epoch) REFERENCES anabranch_epochs ON DELETE CASCADE)"""
+
+STEPS: Sequence[Step] = (Step(1, statements(*_VERSION_1)), Step(2, statements(_VERSION_2)))
 
 
 def seal(*values: object) -> str:
@@ -168,6 +183,7 @@ SEALED: Mapping[str, tuple[str, ...]] = {
     channels.name: ("pipeline_id", "channel", "generation", "token", "holder"),
     outputs.name: ("pipeline_id", "name", "channel", "format", "location"),
     epochs.name: tuple(c.name for c in epochs.columns if c.name != "checksum"),
+    quality.name: tuple(c.name for c in quality.columns if c.name != "checksum"),
 }
 
 

@@ -1,0 +1,179 @@
+"""The rows of one task on their way into staged files: parted by output, judged by their rules, counted.
+
+Runs in Spark's Python workers, and in the driver for small batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.connectors.contract import Staging
+from anabranch.connectors.parquet_files import StagedWriter
+from anabranch.core.declarations import Action
+from anabranch.core.epoch import EpochKey, StagedFile
+from anabranch.core.quality import SAMPLES, FlowQuality, total
+from anabranch.engine.quality import Rule
+
+_QUARANTINED = pa.schema(
+    [
+        ("reasons", pa.list_(pa.string())),
+        ("payload", pa.string()),
+        ("flow", pa.string()),
+        ("generation", pa.int64()),
+        ("epoch", pa.int64()),
+    ]
+)
+
+#: Rows of all outputs that may wait in memory for a row group that is worth writing.
+_WAITING_BYTES = 128 << 20
+
+#: Files that are finished at the same time: each waits for the disk.
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The rules that a flow's rows are judged by; `payload` has a row as JSON that breaks one which must tell."""
+
+    dataset: str
+    flow: str
+    rules: tuple[Rule, ...]
+    payload: str | None
+    quarantine: str | None  # the output for rows that are put aside
+
+
+@dataclass(frozen=True, slots=True)
+class OutputColumns:
+    """What one flow gives to one output: `columns` are (column of the wide frame, column of the output).
+
+    A flow into a view that has rules gives nothing to an output; its rows are only judged.
+    """
+
+    output: str | None
+    mask: str | None
+    columns: tuple[tuple[str, str], ...]
+    judged: Judged | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What staging a batch gave: the files of each output, and what its rows were like."""
+
+    files: Mapping[str, list[StagedFile]]
+    quality: Sequence[FlowQuality] = ()
+
+
+@dataclass
+class Rows:
+    """Takes batches of the wide frame; `close` or `abort` ends it. Only outputs in `stagings` are written."""
+
+    parts: Sequence[OutputColumns]
+    stagings: Mapping[str, Staging]
+    key: EpochKey
+    task: str
+    _writers: dict[str, StagedWriter] = field(default_factory=dict)
+    _counted: list[FlowQuality] = field(default_factory=list)
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Give every output its rows of a batch."""
+        for part in self.parts:
+            if part.judged:
+                kept = self._judge(part.judged, batch.filter(batch.column(part.mask)) if part.mask else batch)
+                rows = take(kept, part, masked=False)
+            else:
+                rows = take(batch, part)
+            if part.output:
+                self._write(part.output, rows)
+        self._counted = list(total(self._counted))
+        while sum(writer.waiting_bytes for writer in self._writers.values()) > _WAITING_BYTES:
+            max(self._writers.values(), key=lambda writer: writer.waiting_bytes).relieve()
+
+    def close(self) -> Staged:
+        """Make every file durable."""
+        with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="close") as pool:
+            files = list(pool.map(StagedWriter.close, self._writers.values()))
+        return Staged(dict(zip(self._writers, files, strict=True)), self._counted)
+
+    def abort(self) -> None:
+        """Remove every file that was begun."""
+        for writer in self._writers.values():
+            writer.abort()
+
+    def _write(self, output: str, rows: pa.RecordBatch) -> None:
+        if rows.num_rows == 0 or output not in self.stagings:
+            return
+        if output not in self._writers:
+            self._writers[output] = StagedWriter(self.stagings[output], self.task)
+        self._writers[output].write(rows)
+
+    def _judge(self, part: Judged, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Count what breaks a rule, put aside what is quarantined; the rows that remain."""
+        if rows.num_rows == 0:
+            return rows
+        broken = {rule: pc.invert(rows.column(rule.column)) for rule in part.rules}
+        drop = _any(rows, (b for rule, b in broken.items() if rule.action is Action.DROP))
+        aside = _any(rows, (b for rule, b in broken.items() if rule.action is Action.QUARANTINE))
+        only_dropped = pc.and_not(drop, aside)
+        self._counted.append(
+            FlowQuality(
+                part.dataset,
+                part.flow,
+                rows.num_rows,
+                {rule.name: _count(b) for rule, b in broken.items()},
+                _count(only_dropped),
+                _count(aside),
+                _samples(part, rows, broken),
+            )
+        )
+        if part.quarantine and _count(aside):
+            self._write(part.quarantine, self._quarantined(part, rows, broken, aside))
+        return rows.filter(pc.invert(pc.or_(drop, aside)))
+
+    def _quarantined(
+        self, part: Judged, rows: pa.RecordBatch, broken: Mapping[Rule, pa.Array], aside: pa.Array
+    ) -> pa.RecordBatch:
+        assert part.payload is not None, "a flow with a rule that quarantines has its rows as JSON"
+        payload = rows.column(part.payload).filter(aside)
+        flags = {rule.name: b.filter(aside).to_pylist() for rule, b in broken.items()}
+        reasons = [[name for name, found in flags.items() if found[i]] for i in range(len(payload))]
+        count = len(payload)
+        return pa.record_batch(
+            [
+                pa.array(reasons, _QUARANTINED.field("reasons").type),
+                payload.cast(pa.string()),
+                pa.repeat(part.flow, count),
+                pa.repeat(pa.scalar(self.key.generation, pa.int64()), count),
+                pa.repeat(pa.scalar(self.key.epoch, pa.int64()), count),
+            ],
+            schema=_QUARANTINED,
+        )
+
+
+def take(batch: pa.RecordBatch, part: OutputColumns, *, masked: bool = True) -> pa.RecordBatch:
+    """The rows and columns of a wide batch that are for one output; without `masked` all its rows are."""
+    chosen = batch.select([wide for wide, _ in part.columns]).rename_columns([name for _, name in part.columns])
+    return chosen.filter(batch.column(part.mask)) if part.mask and masked else chosen
+
+
+def _any(rows: pa.RecordBatch, flags: Iterable[pa.Array]) -> pa.Array:
+    found = pa.repeat(pa.scalar(False), rows.num_rows)
+    for flag in flags:
+        found = pc.or_(found, flag)
+    return found
+
+
+def _count(flags: pa.Array) -> int:
+    return int(pc.sum(flags).as_py() or 0)
+
+
+def _samples(part: Judged, rows: pa.RecordBatch, broken: Mapping[Rule, pa.Array]) -> dict[str, tuple[str, ...]]:
+    failing = {rule.name: b for rule, b in broken.items() if rule.action is Action.FAIL and _count(b)}
+    if not failing or part.payload is None:
+        return {}
+    payload = rows.column(part.payload)
+    return {name: tuple(payload.filter(b).slice(0, SAMPLES).to_pylist()) for name, b in failing.items()}
