@@ -126,9 +126,6 @@ def many_outputs(bench: Bench) -> Iterator[Record]:
 
 def _outputs(bench: Bench, count: int, names: Sequence[str], rounds: int) -> Iterator[Record]:
     case, outputs = f"{count} output{'s' * (count > 1)}", shape.routed(count)
-    if ways.PIPELINES in names and not ways.has_spark_pipelines():
-        bench.say(f"{case}: {ways.PIPELINES} is left out: the packages of pyspark[pipelines] are not installed")
-        names = [way for way in names if way != ways.PIPELINES]
     tasks = {f"{case}, {way}": (way, bench.task(outputs, few_events())) for way in names}
     for (way, _task), costs in zip(tasks.values(), bench.interleaved(tasks, rounds).values(), strict=True):
         yield best(case, way, count, bench.count, costs)

@@ -5,7 +5,6 @@ Those with Spark share one session, so all run in the same warm JVM with the sam
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -144,11 +143,6 @@ def project(task: Task) -> Any:
     code = shape.pipeline_code(task.outputs, task.source, task.per_epoch, head, "@dp.table")
     _write_project(task.scratch, code, "anabranch.yml", "name: bench\n")
     return read_project(task.scratch)
-
-
-def has_spark_pipelines() -> bool:
-    """Whether what Spark's own command line imports is installed."""
-    return all(importlib.util.find_spec(name) for name in ("grpc", "grpc_status", "zstandard"))
 
 
 def spark_pipelines(task: Task) -> None:

@@ -15,15 +15,18 @@ No JVM is needed, but for `spark`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anabranch.connectors.registry import READABLE
 from anabranch.core.epoch import CutRecord, CutTable
+from anabranch.core.names import MOST_PARTS, resolve
 from anabranch.errors import ProjectError, StateError, did_you_mean
 from anabranch.load.project import Project, project_at, read_project
+from anabranch.load.sql_tables import with_tables
 from anabranch.store.ledger import Ledger, PipelineRecord
 
 if TYPE_CHECKING:
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.dataset
     from pyspark.sql import DataFrame, SparkSession
+
+_SCHEMAS_OF_DUCKDB = ("memory", "temp", "system", "pg_catalog", "information_schema")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,7 @@ class Cut:
     @property
     def versions(self) -> Mapping[str, str]:
         """The version of each table."""
-        return {name: table.version for name, table in self.record.tables.items()}
+        return {name: table.version for name, table in self.record.tables.items() if table.format in READABLE}
 
     def dataset(self, table: str) -> pyarrow.dataset.Dataset:
         """A table as an Arrow dataset, to be scanned with filters and columns."""
@@ -66,28 +71,46 @@ class Cut:
         return session.read.format(pinned.format).option("versionAsOf", pinned.version).load(pinned.location)
 
     def duckdb(self) -> duckdb.DuckDBPyConnection:
-        """A new DuckDB connection in which every table is there by its name."""
+        """A new DuckDB connection in which every table is there by its name.
+
+        `silver.orders` is there as "silver.orders", and as the table `orders` of the schema `silver`. A catalogue is
+        part of the first only.
+        """
         import duckdb
 
         connection = duckdb.connect()
-        for name in self.record.tables:
+        for name in self.versions:
             connection.register(name, self.dataset(name))
+        for schema, table, name in _in_schemas(self.versions):
+            connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
+            connection.execute(f'CREATE VIEW memory."{schema}"."{table}" AS SELECT * FROM "{name}"')
         return connection
 
     def sql(self, query: str) -> pa.Table:
         """The answer of DuckDB to a query over the tables."""
         with self.duckdb() as connection:
-            return connection.sql(query).to_arrow_table()
+            return connection.sql(with_tables(query, self._with_catalog)).to_arrow_table()
+
+    def _with_catalog(self, name: str) -> str | None:
+        """DuckDB's name for `main.sales.orders`, whose catalogue is none of its own."""
+        found = resolve(name, self.versions) if name.count(".") == MOST_PARTS - 1 else None
+        return f'"{found}"' if found and found.count(".") == MOST_PARTS - 1 else None
 
     def _table(self, name: str) -> CutTable:
         if name not in self.record.tables:
-            known = self.record.tables
+            known = self.versions
             raise ProjectError(
                 "TABLE_UNKNOWN",
                 f'no table "{name}" in this cut',
                 hint=did_you_mean(name, known) or f"tables there: {', '.join(known) or 'none'}",
             )
-        return self.record.tables[name]
+        if (table := self.record.tables[name]).format not in READABLE:
+            raise ProjectError(
+                "SINK_NOT_READABLE",
+                f'"{name}" cannot be read: it is a sink of format {table.format}, whose rows are kept elsewhere',
+                hint=f"read what feeds it; tables there: {', '.join(self.versions) or 'none'}",
+            )
+        return table
 
 
 def cut(project: str | Path = ".", *, at: int | Mapping[str, int] | None = None) -> Cut:
@@ -133,6 +156,16 @@ def open_ledger(project: Project) -> Iterator[tuple[Ledger, PipelineRecord]]:
                 hint="name the right ledger in the project file, or set the pipeline's name back",
             )
         yield ledger, pipeline
+
+
+def _in_schemas(tables: Iterable[str]) -> list[tuple[str, str, str]]:
+    """The schema, the table and the name of each that has both, but for those that are two tables, or DuckDB's own."""
+    found: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
+    for name in tables:
+        if "." in name:
+            schema, table = name.split(".")[-2:]
+            found.setdefault((schema.lower(), table.lower()), []).append((schema, table, name))
+    return [each[0] for (schema, _), each in found.items() if len(each) == 1 and schema not in _SCHEMAS_OF_DUCKDB]
 
 
 def _absolute(table: CutTable, root: Path) -> CutTable:

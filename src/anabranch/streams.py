@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anabranch.core.changes import Changes
-from anabranch.core.declarations import Action, Dataset, Expectation, Flow, Kind, Pipeline
+from anabranch.core.declarations import Action, Dataset, Expectation, Flow, Kind, Pipeline, Unique
 from anabranch.core.events import Event, Listener
 from anabranch.core.where import Where
 from anabranch.errors import ProjectError
@@ -53,7 +53,7 @@ class Output:
     With `keys`, rows are upserted: the row with the greatest `sequence_by` of each key stays, and one for which
     `deletes` holds removes its key. Rules are SQL conditions by name; a row that breaks one of `expect` is counted,
     of `expect_or_drop` left out, of `expect_or_quarantine` put into the table `NAME_quarantine`, and one of
-    `expect_or_fail` gives the epoch up.
+    `expect_or_fail` gives the epoch up, as does a row with the key of another one under `unique`.
 
     >>> Output("status >= 500", partition_by=("day",), expect_or_drop={"has_id": "id IS NOT NULL"}).format
     'delta'
@@ -68,6 +68,7 @@ class Output:
     expect_or_drop: Mapping[str, str] = field(default_factory=dict)
     expect_or_quarantine: Mapping[str, str] = field(default_factory=dict)
     expect_or_fail: Mapping[str, str] = field(default_factory=dict)
+    unique: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     format: str = "delta"
     path: str | None = None  # default: below the storage folder
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -167,6 +168,7 @@ def pipeline_of(name: str, frame: DataFrame, outputs: Mapping[str, Output]) -> P
                 options={"path": said.path} if said.path else {},
                 properties=said.properties,
                 expectations=_expectations(said, where),
+                unique=_unique(said, where),
             )
         )
         query = _over_the_input(said.query, frame)
@@ -186,6 +188,10 @@ def _expectations(said: Output, where: Where) -> tuple[Expectation, ...]:
         for action, rules in by_action.items()
         for name, condition in rules.items()
     )
+
+
+def _unique(said: Output, where: Where) -> tuple[Unique, ...]:
+    return tuple(Unique(name, tuple(columns), Action.FAIL, where) for name, columns in said.unique.items())
 
 
 def _changes(output: str, said: Output, where: Where) -> Changes | None:

@@ -332,3 +332,12 @@ def test_tables_in_a_store_and_beside_it_move_together(
     joined = cut.sql("SELECT count(*) AS n FROM bronze JOIN local USING (id) JOIN errors USING (id)")
     assert joined.to_pylist() == [{"n": 6}]
     assert sorted(job.cut(at=0).arrow("errors")["id"].to_pylist()) == [1, 3, 5]
+
+
+def test_all_files_of_a_folder_go_and_no_others(location: str) -> None:
+    sink = sink_at(location)
+    beside = sink_at(f"{location}_2")
+    sink.folder.remove_all()
+    assert sink.folder.files() == []
+    assert beside.is_there()
+    sink.folder.remove_all()  # nothing is left to do

@@ -21,7 +21,7 @@ from typing import Any
 import driver
 from crash_children import Child, Ended
 from crash_model import TABLES, Model, Rows, compare, land, names_of
-from crash_project import CHANNEL, FLOWS, make_project
+from crash_project import CHANNEL, FLOWS, NO_RETRIES, make_project
 
 from anabranch import read
 from anabranch.connectors.delta import arrow_dataset
@@ -43,7 +43,7 @@ class Lake:
     folder: Path
     flows: str = FLOWS
     lease: float = 30.0
-    configuration: str = ""
+    configuration: str = NO_RETRIES
     children: list[Child] = field(default_factory=list)
 
     def __post_init__(self) -> None:

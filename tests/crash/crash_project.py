@@ -41,12 +41,17 @@ def slow() -> DataFrame:
 CHANNEL = "events"
 
 
-def make_project(folder: Path, *, lease: float = 30.0, flows: str = FLOWS, configuration: str = "") -> None:
-    """Write the project; `configuration` is YAML for Spark's settings."""
+#: A step that fails is seen to fail; that it is tried again has a test of its own.
+NO_RETRIES = "  spark.sql.pipelines.maxFlowRetryAttempts: 0\n"
+
+
+def make_project(folder: Path, *, lease: float = 30.0, flows: str = FLOWS, configuration: str = NO_RETRIES) -> None:
+    """Write the project; `configuration` is YAML for its settings."""
     (folder / "transformations").mkdir(parents=True)
     (folder / "landing").mkdir()
     (folder / "transformations" / "flows.py").write_text(flows)
     (folder / "anabranch.yml").write_text(
-        f"name: crash\nstorage: lake\ntrigger: 0 seconds\nlease: {lease} seconds\n{configuration}"
+        f"name: crash\nstorage: lake\ntrigger: 0 seconds\nlease: {lease} seconds\n"
+        f"configuration:\n{configuration}"
         "libraries:\n  - glob:\n      include: transformations/**\n"
     )

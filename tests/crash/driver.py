@@ -15,6 +15,7 @@ import resource
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -151,7 +152,8 @@ class Query(threading.Thread):
 def plan(project: Project, _spark: None, known: Mapping[str, str]) -> SimpleNamespace:
     """The plan of a project whose flows are not called; the only frame there is, is the folder of files."""
     graph = build(load_pipeline(project, with_spark=False).pipeline)
-    return SimpleNamespace(plan=make_plan(graph, known), frames={"landing": project.root / "landing"})
+    frames = {"landing": project.root / "landing"}
+    return SimpleNamespace(plan=make_plan(graph, known), frames=frames, graph=graph, calling=nullcontext)
 
 
 def program(_plan: ChannelPlan, frames: Mapping[str, Any]) -> SimpleNamespace:
@@ -159,9 +161,10 @@ def program(_plan: ChannelPlan, frames: Mapping[str, Any]) -> SimpleNamespace:
     return SimpleNamespace(frame=frames["landing"], parts=PARTS, sources=("json",))
 
 
-def start(program: SimpleNamespace, work: ChannelRun, checkpoint: Checkpoint, seconds: float, *, once: bool) -> Query:
+def start(program: SimpleNamespace, work: ChannelRun, checkpoint: Checkpoint, trigger: Mapping[str, Any]) -> Query:
     """Start the query of the one channel."""
-    query = Query(program.frame, checkpoint.folder, work.batch, once=once, seconds=seconds)
+    seconds = float(str(trigger.get("processingTime", "0")).split()[0])
+    query = Query(program.frame, checkpoint.folder, work.batch, once="processingTime" not in trigger, seconds=seconds)
     query.start()
     return query
 
@@ -173,6 +176,7 @@ def without_spark() -> None:
         (run, "plan_with_spark", plan),
         (channel, "output_schemas", lambda _plan, _frames: SCHEMAS),
         (channel, "make_program", program),
+        (channel, "tell_changes", lambda *_: None),
         (channel, "stager", lambda _program: stage),
         (channel, "_start", start),
     ):

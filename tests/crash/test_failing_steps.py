@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -41,6 +41,25 @@ def test_every_step_fails_once(action: str, lake: Lake) -> None:
         # Only a failure after publishing leaves a new cut behind.
         assert lake.eye.seen == before + (point == "published"), point
         lake.finish()
+
+
+def test_a_step_that_fails_for_a_passing_reason_is_tried_again(new_lake: Callable[..., Lake]) -> None:
+    soon = "  spark.sql.pipelines.execution.watchdog.minRetryTime: 0.01\n"
+    lake = new_lake(configuration=soon)
+    lake.land(2)
+    for point in ("read", "staged", "decided", "applying(errors)", "committed(errors)", "published"):
+        lake.land()
+        ended = lake.run(crash=f"{point}:eio")
+        assert ended.code == 0, ended
+        [retried] = ended.events("channel_retried")
+        assert (retried["code"], retried["attempt"]) == ("DISK_FAILED", 1)
+        assert lake.eye.seen == len(lake.model.files()) - 1
+    # as long as the reason stays, so does the failure
+    lake.land()
+    ended = lake.run(crash="read:eio,read:eio@1,read():eio")
+    ended.refused("DISK_FAILED")
+    assert [e["attempt"] for e in ended.events("channel_retried")] == [1, 2]
+    lake.finish()
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -161,8 +161,8 @@ def slow() -> DataFrame:
 
 def test_a_task_is_tried_again(new_lake: Callable[..., Lake]) -> None:
     """One attempt raises, the next one's worker is killed over a half written file, the third one counts."""
-    lake = new_lake(flows=FLAKY, configuration="configuration:\n  spark.master: local[2,4]\n")
-    lake.land()
+    lake = new_lake(flows=FLAKY, configuration="  spark.master: local[2,4]\n")
+    lake.land(events=120_000)  # more than the driver would write itself
     child = lake.start_spark(crash="staging:stop")
     worker = _stopped_worker(child)
     assert lake.leftovers()

@@ -28,7 +28,12 @@ import cli_reference  # noqa: E402  beside this file, and a script as well
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SOURCE = Path(anabranch.__file__).parent
 #: More places that name commands.
-TEXTS = [*PAGES, SOURCE / "error_codes.md", *sorted((SOURCE / "cli" / "templates").rglob("*.md"))]
+TEXTS = [
+    *PAGES,
+    SOURCE / "error_codes.md",
+    *sorted((SOURCE / "cli" / "templates").rglob("*.md")),
+    *sorted((ROOT / "examples").glob("*/README.md")),
+]
 #: Capitals in code that are no error codes.
 VARIABLES = {"ANABRANCH_CACHE", "ANABRANCH_CRASH", "JAVA_HOME", "POINTS", "PGPASSWORD", "PGPASSFILE"}
 #: Verbs whose lines are executed here: they need no JVM and change nothing that a later line relies on.
@@ -117,7 +122,7 @@ def test_every_command_in_a_hint_or_message_exists() -> None:
 
 def test_a_wrong_command_would_be_found() -> None:
     assert complaint(["anabranch", "rum"]) == 'no verb "rum"'
-    assert complaint(["anabranch", "run", "--full-refresh"]) == "no option --full-refresh"
+    assert complaint(["anabranch", "run", "--sideways"]) == "no option --sideways"
     assert complaint(["anabranch", "show", "t", "--at", "3", "--json"]) is None
 
 

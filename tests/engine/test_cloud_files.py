@@ -49,7 +49,7 @@ from pyspark.sql import SparkSession
 from anabranch.core.graph import build
 from anabranch.engine.cloud_files import cloud_files
 from anabranch.engine.flows import resolve_flows
-from anabranch.engine.live_names import live_names
+from anabranch.engine.dataset_names import dataset_names
 from anabranch.errors import AnabranchError
 from anabranch.load.project import read_project
 from anabranch.load.python_files import load_pipeline
@@ -59,7 +59,7 @@ spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "fals
 project = read_project(Path(here))
 
 def frames(pin):
-    with live_names(), cloud_files(Path(here, "pins"), pin=pin):
+    with dataset_names(), cloud_files(Path(here, "pins"), pin=pin):
         return resolve_flows(spark, load_pipeline(project, with_spark=True).pipeline).frames
 
 def seen(name, frame):

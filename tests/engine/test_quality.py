@@ -103,6 +103,7 @@ def test_rows_are_counted_left_out_and_put_aside_in_one_pass(shop: Shop) -> None
         broken={"known_country": 2, "has_id": 2, "positive": 3, "has_country": 1},
         dropped=1,
         quarantined=3,
+        breaking=5,
     )
     aside = read.cut(shop.lake).arrow("orders_quarantine").to_pylist()
     assert {(json.loads(r["payload"])["id"], tuple(r["reasons"])) for r in aside} == {

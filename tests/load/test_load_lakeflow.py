@@ -322,9 +322,7 @@ def test_flows_and_sinks(make_project: MakeProject, imported: str, with_spark: b
     ]
     handlers: list[Any] = [d.handler for d in sinks]
     assert [handler(None, 0) for handler in handlers[:2]] == ["eu", "us"], "each with its own value of the loop"
-    codes = [p.code for p in refused(found.pipeline)]
-    assert "ONCE_NOT_SUPPORTED" in codes
-    assert "UPDATE_NOT_SUPPORTED" in codes
+    assert refused(found.pipeline) == []
 
 
 def test_a_batch_sink_takes_two_arguments(make_project: MakeProject) -> None:
@@ -479,3 +477,40 @@ def test_declared_by_calls_over_methods(make_project: MakeProject) -> None:
         ("b", ["rule_of_b"]),
     ]
     assert [f.inputs for f in found.pipeline.flows] == [("landing.raw",)] * 4
+
+
+@pytest.mark.parametrize("with_spark", [False, True])
+def test_a_table_of_dlt_over_a_batch_query_is_a_materialized_view(make_project: MakeProject, with_spark: bool) -> None:
+    code = """
+        import dlt
+        from pyspark.sql.functions import col, sum as total
+
+        @dlt.table
+        def events():
+            return spark.readStream.format("json").schema("id INT").load("/landing")
+
+        @dlt.table(name="totals", comment="by id")
+        @dlt.expect_or_drop("has_id", "id IS NOT NULL")
+        def made():
+            return dlt.read("events").groupBy("id").agg(total(col("id")).alias("n"))
+
+        @dlt.table
+        def recent():
+            return dlt.read_stream("events").where("id > 1")
+
+        def helper():
+            return dlt.read_stream("events")
+
+        @dlt.table
+        def unknown():
+            return helper().select("id")
+    """
+    loaded = load_pipeline(make_project({"pipelines/a.py": code}), with_spark=with_spark)
+    kinds = {d.name: d.kind.value for d in loaded.pipeline.datasets}
+    assert kinds == {
+        "events": "streaming table",
+        "totals": "materialized view",
+        "recent": "streaming table",
+        "unknown": "streaming table",
+    }
+    assert [e.name for d in loaded.pipeline.datasets if d.name == "totals" for e in d.expectations] == ["has_id"]

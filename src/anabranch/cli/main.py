@@ -30,7 +30,7 @@ from anabranch.cli.run import run
 from anabranch.cli.show import show, sql
 from anabranch.cli.show_errors import UsageProblem
 from anabranch.cli.status import epochs, status
-from anabranch.cli.upkeep import recover, reset, vacuum
+from anabranch.cli.upkeep import drop, recover, reset, vacuum
 from anabranch.cli.verb import Invocation, add_shared, add_verb
 from anabranch.errors import AnabranchError, InternalError, Interrupted, disk_failure
 
@@ -69,6 +69,7 @@ add_verb(app, sql)
 add_verb(app, recover)
 add_verb(app, reset)
 add_verb(app, vacuum)
+add_verb(app, drop)
 add_verb(app, import_check, needs_project=False)
 add_verb(app, doctor)
 add_verb(app, explain, needs_project=False)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from anabranch.cli.configuration import Configuration, Master, configured
 from anabranch.cli.output import Table
 from anabranch.cli.progress import notes
 from anabranch.cli.show_errors import one_line
@@ -48,11 +49,11 @@ def _from_the_files(at: Invocation, project: Project) -> Plan:
     return make_plan(build(loaded.pipeline))
 
 
-def dry_run(at: Invocation) -> None:
+def dry_run(at: Invocation, conf: Configuration = None, master: Master = None) -> None:
     """Let Spark analyse every flow, and check the tables' schemas. Reads no row, writes nothing."""
     from anabranch.engine.dry_run import dry_run as look
     from anabranch.load.project import read_project
 
-    rows = look(read_project(at.project), notes(at.out))
+    rows = look(configured(read_project(at.project), conf, master), notes(at.out))
     at.out.show(rows, Table(rows, ("channel", "output", "format", "columns", "state"), empty="no outputs"))
     at.out.note(f"ok: {len(rows)} outputs; nothing was read or written")

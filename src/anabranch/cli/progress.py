@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from anabranch.cli.output import Output
 from anabranch.cli.show_errors import Line, plain_text
 from anabranch.core.events import (
+    Backfilled,
     ChannelFailed,
+    ChannelRetried,
     EpochDiscarded,
     EpochPublished,
     EpochRecovered,
@@ -17,16 +19,30 @@ from anabranch.core.events import (
     Listener,
     Notice,
     OutputsRemoved,
+    QueryChanged,
     RunFinished,
     RunStarted,
+    ViewKept,
+    WatermarkShared,
 )
+from anabranch.core.quality import by_dataset
 
 
 def progress(out: Output) -> Listener:
-    """A listener that prints every event as it comes."""
+    """A listener that prints every event as it comes; at the end of a run also what its rules kept out."""
+    dropped = quarantined = 0
 
     def listen(event: Event) -> None:
-        out.event(event.as_record(), words(event), event.level)
+        nonlocal dropped, quarantined
+        record, line = event.as_record(), words(event)
+        if isinstance(event, EpochPublished):
+            dropped += sum(q.dropped for q in event.quality)
+            quarantined += sum(q.quarantined for q in event.quality)
+        if isinstance(event, RunFinished):
+            record |= {"dropped": dropped, "quarantined": quarantined}
+            if dropped or quarantined:
+                line = [*line, (f"  {dropped:,} dropped, {quarantined:,} quarantined", "yellow")]
+        out.event(record, line, event.level)
 
     return listen
 
@@ -54,6 +70,14 @@ def words(event: Event) -> Line:
         case RunFinished(pipeline, epochs, rows, seconds):
             done = f"  done  {_count(epochs, 'epoch')}  {_count(rows, 'row')}  {seconds:.2f} s"
             return [(pipeline, "bold"), (done, "green")]
+        case QueryChanged(dataset, where):
+            text = f"  its query changed ({where}): the rows it has are those of the old one; to rebuild them: "
+            return [(dataset, "bold"), (text, "yellow"), (f"anabranch run --full-refresh {dataset}", "")]
+        case Backfilled(channel, epoch, rows, seconds):
+            per_output = " · ".join(f"{name} {count:,}" for name, count in rows.items())
+            return [*_epoch(channel, epoch), ("backfilled", "green"), (f"  {per_output}  {seconds:.2f} s", "")]
+        case ViewKept(view, reason):
+            return [(view, "bold"), (f"  left as it is: {plain_text(reason)}", "dim")]
         case EpochPublished():
             return _published(event)
         case EpochRecovered(channel, epoch, sinks):
@@ -67,9 +91,14 @@ def words(event: Event) -> Line:
             return [*_epoch(channel, epoch), ("discarded", "yellow"), (text, "")]
         case LeftoversRemoved(sink, files, size):
             return [(sink, "bold"), (f"  removed {_count(files, 'leftover file')}, {_size(size)}", "dim")]
+        case WatermarkShared(channel, message):
+            return [(channel, "bold"), (f"  {plain_text(message)}", "yellow")]
         case OutputsRemoved(channel, outputs):
-            text = f"  no longer declared, left as they are: {', '.join(outputs)}"
+            text = f"  no longer declared, left as they are: {', '.join(outputs)}; to remove: anabranch drop NAME"
             return [(channel, "bold"), (text, "yellow")]
+        case ChannelRetried(channel, code, message, attempt, seconds):
+            text = f"  {plain_text(message)} ({code}); attempt {attempt + 1} in {seconds:g} s"
+            return [(channel, "bold"), ("  failed for now", "yellow"), (text, "")]
         case ChannelFailed(channel, code, message):
             return [(channel, "bold"), ("  failed", "bold red"), (f"  {plain_text(message)} ({code})", "")]
         case _:
@@ -88,6 +117,7 @@ def _published(event: EpochPublished) -> Line:
         line.append((f"  {sum(event.times.values()):.2f} s ({_steps(event.times)})", "dim"))
     if len(event.rows) > 1 and event.window:
         line.append((f"  torn window for plain readers {event.window * 1000:,.0f} ms", "dim"))
+    line += [(f"  {plain_text(q.in_words())}", "yellow") for q in by_dataset(event.quality) if not q.is_good]
     return line
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,7 @@ import typer
 
 from anabranch.cli.output import Table
 from anabranch.cli.verb import Invocation
+from anabranch.core.quality import by_dataset
 
 if TYPE_CHECKING:
     from anabranch.store.ledger import EpochRecord
@@ -26,18 +28,19 @@ def status(at: Invocation) -> None:
     with open_ledger(read_project(at.project)) as (ledger, found):
         pipeline = found.pipeline_id
         holders = ledger.holders(pipeline)
-        channels = [
-            _channel(c.channel, c.generation, ledger.epochs(pipeline, channel=c.channel, limit=_RECENT), holders)
-            for c in ledger.channels(pipeline)
-            if c.outputs
-        ]
+        known = [c for c in ledger.channels(pipeline) if c.outputs]
+        recent = {c.channel: ledger.epochs(pipeline, channel=c.channel, limit=_RECENT) for c in known}
+        channels = [_channel(c.channel, c.generation, recent[c.channel], holders) for c in known]
         cut = ledger.cut(pipeline)
     tables = [
         {"table": t.name, "format": t.format, "version": t.version, "channel": t.channel, "epoch": t.epoch}
         for t in cut.tables.values()
     ]
-    document = {"channels": channels, "tables": tables}
-    at.out.show(document, Table(channels, empty="no channels yet"), "", Table(tables, empty="nothing published yet"))
+    quality = [row for found in recent.values() for row in _quality(found)]
+    document = {"channels": channels, "tables": tables, "quality": quality}
+    rules = ("", f"rules, over the last {_RECENT} epochs of each channel", Table(quality)) if quality else ()
+    empty = "nothing published yet"
+    at.out.show(document, Table(channels, empty="no channels yet"), "", Table(tables, empty=empty), *rules)
 
 
 def epochs(
@@ -63,11 +66,29 @@ def epochs(
             "versions": {name: applied.version for name, applied in e.applied.items()},
             "window_ms": round(e.window * 1000, 1),
             "times": {step: round(seconds, 3) for step, seconds in e.times.items()},
+            "quality": _quality([e]),
         }
         for e in found
     ]
-    shown = ("channel", "generation", "epoch", "state", "published", "rows", "window_ms")
-    at.out.show(rows, Table(rows, shown, empty="no epochs yet"))
+    columns = ("channel", "generation", "epoch", "state", "published", "rows", "window_ms")
+    said = ["; ".join(q.in_words() for q in by_dataset(e.quality) if not q.is_good) or None for e in found]
+    shown = [{**row, "broken": text} for row, text in zip(rows, said, strict=True)]
+    at.out.show(rows, Table(shown, (*columns, "broken") if any(said) else columns, empty="no epochs yet"))
+
+
+def _quality(epochs: Iterable[EpochRecord]) -> list[dict[str, Any]]:
+    """What became of the rows of each dataset with rules."""
+    return [
+        {
+            "dataset": q.dataset,
+            "rows": q.rows,
+            "broke_a_rule": q.breaking,
+            "dropped": q.dropped,
+            "quarantined": q.quarantined,
+            "by_rule": {**q.broken, **q.repeated},
+        }
+        for q in by_dataset(one for e in epochs for one in e.quality)
+    ]
 
 
 def _channel(name: str, generation: int, recent: tuple[EpochRecord, ...], holders: dict[str, Any]) -> dict[str, Any]:

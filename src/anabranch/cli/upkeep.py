@@ -1,4 +1,4 @@
-"""`anabranch recover`, `reset` and `vacuum`."""
+"""`anabranch recover`, `reset`, `vacuum` and `drop`."""
 
 from __future__ import annotations
 
@@ -65,3 +65,28 @@ def vacuum(
     at.out.show([asdict(v) for v in done], Table(rows, empty="no tables yet"))
     if not apply and any(v.files for v in done):
         at.out.note("nothing was removed; do it with: anabranch vacuum --apply")
+
+
+def drop(
+    at: Invocation,
+    dataset: Annotated[str, typer.Argument(help="The output, which the project no longer declares.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Remove the table of an output that is no longer declared, with all its rows.
+
+    It leaves the newest cut at once. Older cuts still name it; whoever reads it there is told VERSION_GONE.
+    """
+    from anabranch.engine.drop import drop as remove
+    from anabranch.engine.drop import droppable
+    from anabranch.engine.opened import open_project
+    from anabranch.load.project import read_project
+    from anabranch.load.python_files import load_pipeline
+
+    project = read_project(at.project)
+    pipeline = load_pipeline(project, with_spark=False).pipeline
+    with open_project(project) as opened:
+        found = droppable(opened, pipeline, dataset)
+        if not yes:
+            typer.confirm(f'Remove "{dataset}" and every file in {found.place}?', abort=True, err=True)
+        remove(opened, found, progress(at.out))
+    at.out.show({"dataset": dataset, "removed": found.place}, f'"{dataset}" is gone, with the files in {found.place}')

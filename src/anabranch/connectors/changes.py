@@ -6,8 +6,8 @@ goes through another type. Sequences are compared as Spark compares them: null b
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -211,11 +211,21 @@ def _numbered(table: pa.Table) -> pa.Table:
     return table.append_column(_ROW, pa.arange(0, table.num_rows))
 
 
+#: Opening a database takes longer than most questions; sinks are applied by several threads.
+_databases = threading.local()
+
+
 def _ask(query: str, **tables: Any) -> pa.Table:
-    with closing(duckdb.connect(config={"threads": 1})) as database:
-        for name, table in tables.items():
-            database.register(name, table)
+    if not hasattr(_databases, "mine"):
+        _databases.mine = duckdb.connect(config={"threads": 1})
+    database = _databases.mine
+    for name, table in tables.items():
+        database.register(name, table)
+    try:
         return database.sql(query).to_arrow_table()
+    finally:
+        for name in tables:
+            database.unregister(name)
 
 
 def _names(columns: Iterable[str], table: str = "") -> str:

@@ -16,11 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.dataset as ds
 
+    from anabranch.core.declarations import Unique
     from anabranch.core.epoch import Applied, EpochKey, Receipt, StagedFile
 
 
@@ -89,3 +91,16 @@ class Sink(Protocol):
 
     def discard(self, paths: Iterable[str]) -> None:
         """Remove staged files; one that is gone already is no error."""
+
+
+@runtime_checkable
+class WholeTable(Protocol):
+    """A sink whose rows can be judged together with those of an epoch that is not decided yet."""
+
+    unique: tuple[Unique, ...]
+
+    def rows(self) -> ds.Dataset:
+        """The table as it stands."""
+
+    def staged_rows(self, receipt: Receipt) -> ds.Dataset:
+        """The rows that a receipt would bring."""

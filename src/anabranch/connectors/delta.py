@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import DeltaError, DeltaProtocolError, SchemaMismatchError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
@@ -31,12 +32,19 @@ from anabranch.connectors.delta_log import (
     staged_prefix,
     stats_text,
 )
-from anabranch.connectors.delta_schema import check_retention, check_table, delta_arrow_schema
-from anabranch.connectors.delta_versions import arrow_dataset, vacuum
+from anabranch.connectors.delta_schema import (
+    check_retention,
+    check_table,
+    check_unique,
+    delta_arrow_schema,
+    delta_json,
+)
+from anabranch.connectors.delta_versions import arrow_dataset, staged_dataset, vacuum
 from anabranch.connectors.folder import Folder
 from anabranch.connectors.object_store import plain
 from anabranch.connectors.parquet_partitions import check_partition_columns
 from anabranch.core import crash
+from anabranch.core.declarations import Unique
 from anabranch.core.epoch import Applied, EpochKey, Receipt, StagedFile
 from anabranch.errors import CommitUnknown, InternalError, ProjectError, SinkError, StateError
 
@@ -84,6 +92,7 @@ class DeltaSink:
         comment: str | None = None,
         *,
         pipeline: str | None = None,
+        unique: tuple[Unique, ...] = (),
     ) -> None:
         self.name = name
         self.location = location
@@ -91,6 +100,7 @@ class DeltaSink:
         self._properties = dict(properties or {})
         self._comment = comment
         self._pipeline = pipeline
+        self.unique = unique
         self.folder = Folder(location)
         self._table: DeltaTable | None = None
         self._schema: pa.Schema | None = None
@@ -101,7 +111,7 @@ class DeltaSink:
         if not self.is_there():
             self._check_empty()
             return "will be created"
-        difference = check_table(self.name, self._fresh(), _delta_json(rows), self._partition_by)
+        difference = check_table(self.name, self._fresh(), delta_json(rows), self._partition_by)
         parts = [f"columns to be added: {', '.join(difference.added)}"] if difference.added else []
         parts += [f"columns that will be null: {', '.join(difference.missing)}"] if difference.missing else []
         return "; ".join(parts) or "matches"
@@ -111,7 +121,7 @@ class DeltaSink:
         self._schema = self._accept(schema)
         if not self.is_there():
             self._create(self._schema)
-        check_table(self.name, self._fresh(), _delta_json(self._schema), self._partition_by)
+        check_table(self.name, self._fresh(), delta_json(self._schema), self._partition_by)
 
     def staging(self, key: EpochKey, token: int) -> Staging:
         """Files go into the table's own folder, where no reader sees them before the log names them."""
@@ -129,20 +139,19 @@ class DeltaSink:
 
     def receipt_of(self, schema: pa.Schema, files: Iterable[StagedFile], *, replace: bool = False) -> Receipt:
         """The same for rows of another schema than the table was prepared for."""
-        return Receipt(self.name, tuple(sorted(files, key=lambda f: f.path)), _delta_json(schema), replace)
+        return Receipt(self.name, tuple(sorted(files, key=lambda f: f.path)), delta_json(schema), replace)
+
+    def staged_rows(self, receipt: Receipt) -> ds.Dataset:
+        """The rows of a receipt, before they are in the table."""
+        return staged_dataset(self.folder, receipt.files, self._prepared())
+
+    def rows(self) -> ds.Dataset:
+        """The table as it stands."""
+        return arrow_dataset(self.location, self._fresh().version())
 
     def damaged(self, receipt: Receipt) -> str | None:
         """What is wrong with the staged files, reading every byte."""
-        for file in receipt.files:
-            found = self.folder.checksum(file.path)
-            if found is None:
-                return f"{file.path} is missing"
-            size, checksum = found
-            if size != file.size:
-                return f"{file.path} has {size} bytes instead of {file.size}"
-            if checksum != file.checksum:
-                return f"{file.path} has been altered"
-        return None
+        return self.folder.damage(receipt.files)
 
     def apply(self, key: EpochKey, receipt: Receipt) -> Applied:
         """Add the receipt's files to the table in one commit, unless the table has this epoch already."""
@@ -238,6 +247,7 @@ class DeltaSink:
         rows = delta_arrow_schema(schema)
         check_partition_columns(rows, self._partition_by)
         check_retention(self.name, self._properties)
+        check_unique(self.name, self.unique, rows.names)
         return rows
 
     def _prepared(self) -> pa.Schema:
@@ -262,7 +272,7 @@ class DeltaSink:
             with self.folder.asked():
                 DeltaTable.create(
                     self.location,
-                    schema,
+                    Schema.from_json(delta_json(schema)),
                     mode="ignore",  # another process may be creating it; what it made is checked next
                     partition_by=list(self._partition_by),
                     name=self.name,
@@ -376,8 +386,3 @@ class DeltaSink:
         )
         refusal.__cause__ = error
         return refusal
-
-
-def _delta_json(schema: pa.Schema) -> str:
-    text: str = Schema.from_arrow(schema).to_json()
-    return text

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from deltalake import Schema
 
+from anabranch.connectors.variants import VARIANT, is_variant, marked
+from anabranch.core.declarations import Unique
 from anabranch.errors import ProjectError
 
 if TYPE_CHECKING:
@@ -68,13 +71,77 @@ def _delta_type(kind: pa.DataType, path: str) -> pa.DataType:
         return pa.map_(_delta_type(kind.key_type, f"{path}.key"), _delta_type(kind.item_type, f"{path}.value"))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return pa.list_(pa.field("element", _delta_type(kind.value_type, f"{path}.element")))
+    if mark := marked(kind):
+        if mark == "variant":
+            return VARIANT
+        raise _no_place(path, mark, f"keep its well-known binary form: ST_AsBinary({path})")
     if pa.types.is_struct(kind) and kind.num_fields:
         return pa.struct([pa.field(f.name, _delta_type(f.type, f"{path}.{f.name}")) for f in kind])
-    raise ProjectError(
-        "SCHEMA_UNSUPPORTED",
-        f'column "{path}" is of type {kind}, which Delta has no place for',
-        hint="cast it in the flow, for example to a string or a wider number",
+    raise _no_place(path, str(kind), f"cast it in the flow, for example CAST({path} AS STRING)")
+
+
+def _no_place(path: str, kind: str, hint: str) -> ProjectError:
+    return ProjectError(
+        "SCHEMA_UNSUPPORTED", f'column "{path}" is of type {kind}, which Delta has no place for', hint=hint
     )
+
+
+def delta_json(schema: pa.Schema) -> str:
+    """A schema of Delta's types in Delta's JSON form.
+
+    >>> [f["type"] for f in json.loads(delta_json(pa.schema([("i", pa.int64()), ("v", VARIANT)])))["fields"]]
+    ['long', 'variant']
+    """
+    found = json.loads(Schema.from_arrow(schema).to_json())
+    _say_variant(found["fields"], schema)
+    return json.dumps(found, separators=(",", ":"))
+
+
+def _say_variant(fields: Iterable[Any], types: Iterable[pa.Field]) -> None:
+    for said, own in zip(fields, types, strict=True):
+        said["type"] = _said(said["type"], own.type)
+
+
+def _said(said: Any, kind: pa.DataType) -> Any:
+    if is_variant(kind):
+        return "variant"
+    if pa.types.is_struct(kind):
+        _say_variant(said["fields"], kind)
+    elif pa.types.is_map(kind):
+        said["keyType"] = _said(said["keyType"], kind.key_type)
+        said["valueType"] = _said(said["valueType"], kind.item_type)
+    elif pa.types.is_nested(kind):
+        said["elementType"] = _said(said["elementType"], kind.value_type)
+    return said
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """A table's schema as its files are read: variants marked, and their two fields as Spark orders them.
+
+    >>> inner = {"name": "v", "type": "variant", "nullable": True, "metadata": {}}
+    >>> arrow_schema(Schema.from_json(json.dumps({"type": "struct", "fields": [inner]}))).field("v").type == VARIANT
+    True
+    """
+    said = json.loads(schema.to_json())
+    kinds = pa.schema(schema.to_arrow())
+    return pa.schema([_field(f["type"], own) for f, own in zip(said["fields"], kinds, strict=True)])
+
+
+def _field(said: Any, own: pa.Field) -> pa.Field:
+    return own.with_type(_type(said, own.type))
+
+
+def _type(said: Any, kind: pa.DataType) -> pa.DataType:
+    if said == "variant":
+        return VARIANT
+    if isinstance(said, str):
+        return kind
+    if said["type"] == "struct":
+        return pa.struct([_field(f["type"], own) for f, own in zip(said["fields"], kind, strict=True)])
+    if said["type"] == "map":
+        item = kind.item_field.with_type(_type(said["valueType"], kind.item_type))
+        return pa.map_(kind.key_field.with_type(_type(said["keyType"], kind.key_type)), item)
+    return pa.list_(kind.value_field.with_type(_type(said["elementType"], kind.value_type)))
 
 
 @dataclass(slots=True)
@@ -149,6 +216,7 @@ _HARMLESS = frozenset(
         "invariants",
         "timestampNtz",
         "v2Checkpoint",
+        "variantType",
     }
 )
 _FIELD_RULES = {
@@ -175,6 +243,19 @@ def _fields(kind: Any) -> Iterator[Any]:
             yield from _fields(f["type"])
         for inner in ("elementType", "keyType", "valueType"):
             yield from _fields(kind.get(inner))
+
+
+def check_unique(name: str, rules: Iterable[Unique], columns: Iterable[str]) -> None:
+    """Refuse a rule on columns that the rows do not have."""
+    known = {column.lower() for column in columns}
+    for rule in rules:
+        if lacking := [c for c in rule.columns if c.lower() not in known]:
+            raise ProjectError(
+                "EXPECTATION_INVALID",
+                f'the expectation "{rule.name}" of "{name}" is about {", ".join(lacking)}, which is no column of it',
+                where=rule.where,
+                hint=f"columns there: {', '.join(columns)}",
+            )
 
 
 _RETENTION = "delta.setTransactionRetentionDuration"

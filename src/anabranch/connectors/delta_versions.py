@@ -6,7 +6,7 @@ import functools
 import operator
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -15,7 +15,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from anabranch.connectors.delta_log import LOG, Log, live_files, staged_name, unneeded_log
+from anabranch.connectors.delta_schema import arrow_schema
 from anabranch.connectors.folder import Folder, Found
+from anabranch.core.epoch import StagedFile
 from anabranch.errors import SinkError, StateError
 
 _HOUR = 3600.0
@@ -36,14 +38,35 @@ def arrow_dataset(location: str, version: int) -> ds.Dataset:
     gone = folder.missing(live_files(table))
     if gone:
         raise _version_gone(location, version, f"{len(gone)} of its files are gone, {gone[0]} among them")
-    # Spark writes timestamps in a form that pyarrow would take for nanoseconds, which end in the year 2262.
-    form = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
+    form = _form()
     fragments = [
         form.make_fragment(folder.full(unquote(batch["path"][row].as_py())), folder.system, _holds(batch, row))
         for batch in files
         for row in range(batch.num_rows)
     ]
-    return ds.FileSystemDataset(fragments, pa.schema(table.schema().to_arrow()), form, folder.system)
+    return ds.FileSystemDataset(fragments, arrow_schema(table.schema()), form, folder.system)
+
+
+def staged_dataset(folder: Folder, files: Iterable[StagedFile], schema: pa.Schema) -> ds.Dataset:
+    """Staged files as a dataset; the values of partition columns are in their names only."""
+    form = _form()
+    fragments = [
+        form.make_fragment(folder.full(f.path), folder.system, functools.reduce(operator.and_, _partition(f, schema)))
+        for f in files
+    ]
+    return ds.FileSystemDataset(fragments, schema, form, folder.system)
+
+
+def _partition(file: StagedFile, schema: pa.Schema) -> Iterator[ds.Expression]:
+    yield ds.scalar(True)
+    for name, text in file.partition.items():
+        column = ds.field(name)
+        yield column.is_null() if text is None else column == pa.scalar(text).cast(schema.field(name).type)
+
+
+def _form() -> ds.ParquetFileFormat:
+    # Spark writes timestamps in a form that pyarrow would take for nanoseconds, which end in the year 2262.
+    return ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
 
 
 def _holds(batch: pa.RecordBatch, row: int) -> ds.Expression:
@@ -71,7 +94,14 @@ def _struct(batch: pa.RecordBatch, column: str, row: int) -> dict[str, pa.Scalar
 def _check_readable(location: str, table: DeltaTable) -> None:
     if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
         raise _unsupported(location, "the table has column mapping")
-    known = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "columnMapping", "deletionVectors"}
+    known = {
+        "timestampNtz",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+        "columnMapping",
+        "deletionVectors",
+        "variantType",
+    }
     features = set(table.protocol().reader_features or ())
     if features - known:
         raise _unsupported(location, f"the table has the features {', '.join(sorted(features - known))}")

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from pyarrow import fs
 
 from anabranch.connectors.object_store import store_trouble, system_at
+
+if TYPE_CHECKING:
+    from anabranch.core.epoch import StagedFile
 
 _CHUNK = 1 << 20
 
@@ -124,6 +128,19 @@ class Folder:
             return None
         return size, checksum_text(digest)
 
+    def damage(self, files: Iterable[StagedFile]) -> str | None:
+        """What is wrong with staged files (missing, short, altered), or None; reads every byte."""
+        for file in files:
+            found = self.checksum(file.path)
+            if found is None:
+                return f"{file.path} is missing"
+            size, checksum = found
+            if size != file.size:
+                return f"{file.path} has {size} bytes instead of {file.size}"
+            if checksum != file.checksum:
+                return f"{file.path} has been altered"
+        return None
+
     def remove(self, path: str) -> None:
         """Remove a file; one that is gone already is no error."""
         try:
@@ -131,6 +148,16 @@ class Folder:
                 self.system.delete_file(self.full(path))
         except FileNotFoundError:
             return
+
+    def remove_all(self) -> None:
+        """Remove every file in it, and the folder itself where there is such a thing."""
+        if self.is_local:
+            if os.path.isdir(self._root):
+                shutil.rmtree(self._root)
+                self.sync_itself()
+            return
+        for found in self.files():
+            self.remove(found.path)
 
     def sync(self, paths: Iterable[str]) -> None:
         """Make the named files' entries durable: every folder from theirs up to this one. Files are not touched."""

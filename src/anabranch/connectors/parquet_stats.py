@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from anabranch.connectors.variants import is_variant
+
 #: Delta's own default of `delta.dataSkippingNumIndexedCols`: only the first columns have statistics.
 INDEXED_COLUMNS = 32
 _LONGEST_TEXT = 32  # characters of a string's bound, as Delta cuts them
@@ -24,7 +26,7 @@ _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - arithmetic on plain numbers, 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A column of the file that can have statistics: top level, or in structs; never inside an array or map."""
+    """A column of the file that can have statistics: top level, or in structs; never in an array, map or variant."""
 
     column: int  # index among the file's columns
     path: tuple[str, ...]
@@ -46,7 +48,7 @@ def leaves(schema: pa.Schema, limit: int = INDEXED_COLUMNS) -> tuple[Leaf, ...]:
 def _walk(fields: Any, path: tuple[str, ...], steps: tuple[int, ...], column: int) -> Iterator[Leaf]:
     for number, field in enumerate(fields):
         here, step = (*path, field.name), (*steps, number)
-        if pa.types.is_struct(field.type):
+        if pa.types.is_struct(field.type) and not is_variant(field.type):
             yield from _walk(field.type, here, step, column)
         elif not pa.types.is_nested(field.type):
             yield Leaf(column, here, step, field.type)

@@ -9,10 +9,15 @@ from anabranch.errors import ProjectError, did_you_mean
 
 if TYPE_CHECKING:
     from anabranch.connectors.contract import Sink
+    from anabranch.connectors.foreach_batch import Handler
     from anabranch.core.changes import Merge
+    from anabranch.core.declarations import Unique
 
-#: Formats this version can write and read.
-FORMATS = ("delta",)
+#: Formats this version can write.
+FORMATS = ("delta", "foreach_batch")
+
+#: Those whose outputs can be read at a cut.
+READABLE = ("delta",)
 
 
 def open_sink(
@@ -25,11 +30,15 @@ def open_sink(
     properties: Mapping[str, str] | None = None,
     comment: str | None = None,
     merge: Merge | None = None,
+    unique: tuple[Unique, ...] = (),
+    handler: Handler | None = None,
 ) -> Sink:
     """The sink of an output; nothing is touched yet.
 
-    `pipeline` is the id under which it stages files, `merge` how changes by key are applied to it. A table that has a
-    log of changes is opened with it, whatever is declared by now: an epoch may wait to be finished.
+    `pipeline` is the id under which it stages files, `merge` how changes by key are applied to it, and `unique` has the
+    rules on all its rows. A table that has a log of changes is opened with it, whatever is declared by now: an epoch
+    may wait to be finished. Such a table needs no rules: those that it may have are true by themselves. `handler` calls
+    the function of a `foreach_batch` sink.
     """
     if format_name == "delta":
         from anabranch.connectors.delta import DeltaSink
@@ -37,7 +46,11 @@ def open_sink(
 
         if merge or has_changes(location):
             return DeltaChanges(name, location, partition_by, properties, comment, pipeline=pipeline, merge=merge)
-        return DeltaSink(name, location, partition_by, properties, comment, pipeline=pipeline)
+        return DeltaSink(name, location, partition_by, properties, comment, pipeline=pipeline, unique=unique)
+    if format_name == "foreach_batch":
+        from anabranch.connectors.foreach_batch import ForeachBatchSink
+
+        return ForeachBatchSink(name, location, handler)
     raise ProjectError(
         "FORMAT_NOT_SUPPORTED",
         f'"{name}" has format "{format_name}", which this version does not write',

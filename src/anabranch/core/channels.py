@@ -1,11 +1,15 @@
-"""Split a graph into channels: the parts that share epochs, one streaming query and one checkpoint each."""
+"""Split a graph into channels: the parts that share epochs, one streaming query and one checkpoint each.
+
+A materialized view is a channel of its own, without a query that goes on: it is computed from the cut. So is a table
+that only snapshots, or flows that run once, feed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from anabranch.core.declarations import Dataset, Flow
+from anabranch.core.declarations import Dataset, Flow, Kind
 from anabranch.core.graph import Graph
 from anabranch.errors import ProjectError
 
@@ -23,6 +27,12 @@ class Channel:
         """What the channel writes."""
         return tuple(d for d in self.datasets if d.is_output)
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether it reads no stream."""
+        views = any(d.kind is Kind.MATERIALIZED_VIEW for d in self.datasets)
+        return views or (bool(self.flows) and all(f.at_rest for f in self.flows))
+
 
 def channels(graph: Graph, known: Mapping[str, str] | None = None) -> tuple[Channel, ...]:
     """The channels of a graph.
@@ -35,8 +45,11 @@ def channels(graph: Graph, known: Mapping[str, str] | None = None) -> tuple[Chan
 
 
 def _channel(graph: Graph, part: list[str], known: Mapping[str, str]) -> Channel:
-    members = tuple(graph.datasets[name] for name in graph.order if name in part)
-    before = {known[d.name]: d for d in members if d.is_output and d.name in known}
+    needed = _needed(graph, part)
+    members = tuple(graph.datasets[name] for name in graph.order if name in part and name in needed)
+    # What is computed from the cut has no checkpoint to keep: the channel it may have been part of goes on without it.
+    at_rest = any(is_at_rest(graph, d.name) for d in members)
+    before = {} if at_rest else {known[d.name]: d for d in members if d.is_output and d.name in known}
     if len(before) > 1:
         (one, first), (other, second) = list(before.items())[:2]
         raise ProjectError(
@@ -52,11 +65,32 @@ def _channel(graph: Graph, part: list[str], known: Mapping[str, str]) -> Channel
     return Channel(name, members, flows)
 
 
+def is_at_rest(graph: Graph, name: str) -> bool:
+    """Whether a dataset is computed from tables as they are at the cut."""
+    feeding = graph.feeding(name)
+    if graph.datasets[name].kind is Kind.MATERIALIZED_VIEW:
+        return True
+    return graph.datasets[name].is_output and bool(feeding) and all(f.at_rest for f in feeding)
+
+
+def _needed(graph: Graph, part: list[str]) -> set[str]:
+    """What feeds an output of the part; a part without outputs is left whole. Views of the cut read on their own."""
+    needed = {name for name in part if graph.datasets[name].is_output}
+    for name in reversed(graph.order):
+        if name in needed:
+            needed |= {i for f in graph.feeding(name) if not f.at_rest for i in graph.inputs(f) if i in part}
+    return needed or set(part)
+
+
 def _parts(graph: Graph) -> list[list[str]]:
     """Connected parts, each in declaration order."""
     part_of: dict[str, list[str]] = {name: [name] for name in graph.datasets}
+    at_rest = {name for name in graph.datasets if is_at_rest(graph, name)}
     for flow in graph.pipeline.flows:
-        for name in graph.inputs(flow):
+        inputs = () if flow.at_rest or flow.target in at_rest else graph.inputs(flow)
+        for name in inputs:
+            if name in at_rest:
+                continue
             joined, other = part_of[flow.target], part_of[name]
             if joined is not other:
                 joined.extend(other)

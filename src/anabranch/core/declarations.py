@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from anabranch.core.changes import Changes
+from anabranch.core.names import HOME
 from anabranch.core.where import Where
 
 
@@ -108,6 +109,11 @@ class Flow:
     changes: Changes | None = None  # how rows change the target by key; without it they are appended
     ignored: tuple[str, ...] = ()  # what was said and has no effect here, for a warning
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether it reads tables as they are, and not what comes in."""
+        return self.once or (self.changes is not None and self.changes.snapshot)
+
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
@@ -117,3 +123,4 @@ class Pipeline:
     datasets: tuple[Dataset, ...]
     flows: tuple[Flow, ...]
     where: Where
+    home: tuple[str, str] = HOME  # the catalogue and the database that names leave out

@@ -111,6 +111,16 @@ class LeftoversRemoved(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class WatermarkShared(Event):
+    """Flows of a channel wait for each other, because a query has one watermark."""
+
+    kind: ClassVar[str] = "watermark_shared"
+    level: ClassVar[str] = "warn"
+    channel: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class OutputsRemoved(Event):
     """Outputs that the channel had are no longer declared; their tables stay as they are."""
 
@@ -118,6 +128,49 @@ class OutputsRemoved(Event):
     level: ClassVar[str] = "warn"
     channel: str
     outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryChanged(Event):
+    """The flows of a table compute something else than when its rows were made; from now on they do."""
+
+    kind: ClassVar[str] = "query_changed"
+    level: ClassVar[str] = "warn"
+    dataset: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Backfilled(Event):
+    """Outputs were given the rows of all epochs up to the newest one; the others were not touched."""
+
+    kind: ClassVar[str] = "backfilled"
+    channel: str
+    epoch: int
+    rows: Mapping[str, int]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ViewKept(Event):
+    """A materialized view was left as it is."""
+
+    kind: ClassVar[str] = "view_kept"
+    view: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelRetried(Event):
+    """A channel stopped for a reason that may pass; it is started again after a wait, in seconds."""
+
+    kind: ClassVar[str] = "channel_retried"
+    level: ClassVar[str] = "warn"
+    channel: str
+    code: str
+    message: str
+    attempt: int
+    wait: float
 
 
 @dataclass(frozen=True, slots=True)

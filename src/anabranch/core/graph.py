@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from graphlib import TopologicalSorter
 
 from anabranch.core.declarations import Dataset, Expectation, Flow, Kind, Pipeline, Unique
+from anabranch.core.names import meanings, resolve, view_names, whole_name
 from anabranch.errors import ProjectError, ProjectErrors, did_you_mean
 
 
@@ -22,9 +23,18 @@ class Graph:
         """Datasets by name, in the order they were declared."""
         return {d.name: d for d in self.pipeline.datasets}
 
+    @cached_property
+    def views(self) -> Mapping[str, str]:
+        """What the temporary view of each dataset is called."""
+        return view_names(self.datasets)
+
+    def meaning(self, text: str) -> str | None:
+        """The dataset that a name in a flow's code means; None for a table from outside."""
+        return resolve(text, self.datasets, self.pipeline.home)
+
     def inputs(self, flow: Flow) -> tuple[str, ...]:
         """The datasets of this pipeline that a flow reads; tables from outside are left out."""
-        found = (resolve(text, self.datasets) for text in flow.inputs)
+        found = (self.meaning(text) for text in flow.inputs)
         return tuple(dict.fromkeys(name for name in found if name))
 
     def feeding(self, dataset: str) -> tuple[Flow, ...]:
@@ -57,18 +67,6 @@ def build(pipeline: Pipeline) -> Graph:
     return Graph(pipeline)
 
 
-def resolve(text: str, datasets: Iterable[str]) -> str | None:
-    """The dataset that a name in a flow's code means, or None for a table from outside.
-
-    >>> resolve("spark_catalog.default.orders", ["orders"]), resolve("silver.orders", ["orders", "silver.orders"])
-    ('orders', 'silver.orders')
-    """
-    known = set(datasets)
-    parts = text.replace("`", "").split(".")
-    candidates = (".".join(parts[i:]) for i in range(len(parts)))
-    return next((name for name in candidates if name in known), None)
-
-
 def problems(pipeline: Pipeline) -> list[ProjectError]:
     """Everything that keeps the pipeline from running."""
     return [
@@ -80,6 +78,7 @@ def problems(pipeline: Pipeline) -> list[ProjectError]:
         *_cycles(pipeline),
         *_rules_twice(pipeline),
         *_changes_beside_others(pipeline),
+        *_reads_of_changes(pipeline),
     ]
 
 
@@ -122,8 +121,8 @@ def _clustered(pipeline: Pipeline) -> list[ProjectError]:
 def _orphans(pipeline: Pipeline) -> list[ProjectError]:
     if not all(f.inputs_known for f in pipeline.flows):
         return []
-    names = [d.name for d in pipeline.datasets]
-    read = {resolve(text, names) for f in pipeline.flows for text in f.inputs}
+    meaning = _meaning(pipeline)
+    read = {meaning(text) for f in pipeline.flows for text in f.inputs}
     return [
         ProjectError(
             "PROJECT_ORPHAN",
@@ -140,7 +139,7 @@ def _duplicates(pipeline: Pipeline) -> Iterable[ProjectError]:
     seen: dict[str, Dataset] = {}
     twice: set[str] = set()
     for dataset in pipeline.datasets:
-        first = seen.setdefault(dataset.name, dataset)
+        first = seen.setdefault(whole_name(dataset.name, pipeline.home), dataset)
         if first is not dataset:
             twice.add(dataset.name)
             yield ProjectError(
@@ -198,8 +197,11 @@ def _unknown_inputs(pipeline: Pipeline) -> Iterable[ProjectError]:
     names = [d.name for d in pipeline.datasets]
     for flow in pipeline.flows:
         for text in flow.inputs:
+            found = meanings(text, names, pipeline.home)
+            if len(found) > 1:
+                yield ambiguous_input(flow, text, found)
             # A qualified name may be a table of a catalogue; only Spark can tell.
-            if resolve(text, names) is None and "." not in text:
+            elif not found and "." not in text:
                 yield ProjectError(
                     "PROJECT_UNKNOWN_INPUT",
                     f'flow "{flow.name}" reads "{text}", which nothing creates',
@@ -208,11 +210,22 @@ def _unknown_inputs(pipeline: Pipeline) -> Iterable[ProjectError]:
                 )
 
 
+def ambiguous_input(flow: Flow, text: str, found: Iterable[str]) -> ProjectError:
+    """The error for a name that is short for several datasets."""
+    return ProjectError(
+        "PROJECT_AMBIGUOUS_INPUT",
+        f'flow "{flow.name}" reads "{text}", which may be one of several datasets',
+        where=flow.where,
+        hint=f"write the whole name: {' or '.join(found)}",
+    )
+
+
 def _reads_of_sinks(pipeline: Pipeline) -> Iterable[ProjectError]:
+    meaning = _meaning(pipeline)
     sinks = {d.name for d in pipeline.datasets if d.kind is Kind.SINK}
     for flow in pipeline.flows:
         for text in flow.inputs:
-            if resolve(text, sinks) and resolve(text, [d.name for d in pipeline.datasets]) in sinks:
+            if meaning(text) in sinks:
                 yield ProjectError(
                     "PROJECT_READS_SINK",
                     f'flow "{flow.name}" reads the sink "{text}"; sinks can only be written',
@@ -270,14 +283,59 @@ def _changes_beside_others(pipeline: Pipeline) -> Iterable[ProjectError]:
             )
 
 
+def _reads_of_changes(pipeline: Pipeline) -> Iterable[ProjectError]:
+    meaning = _meaning(pipeline)
+    changed = {f.target for f in pipeline.flows if f.changes}
+    streams = _fed_by_streams(pipeline) if changed else set()
+    for flow in pipeline.flows:
+        for name in dict.fromkeys(meaning(text) for text in flow.inputs):
+            if name in changed and flow.target in streams and not flow.at_rest:
+                yield changes_as_stream(flow, name)
+
+
+def changes_as_stream(flow: Flow, dataset: str) -> ProjectError:
+    """The error for a flow that reads a table which is changed by key: its rows are no stream, they come and go."""
+    return ProjectError(
+        "CHANGES_READ_AS_STREAM",
+        f'flow "{flow.name}" reads "{dataset}", which is changed by key: its rows come and go, they are no stream',
+        where=flow.where,
+        hint=f'read the source of the changes instead, or declare a materialized view over "{dataset}"',
+    )
+
+
+def _fed_by_streams(pipeline: Pipeline) -> set[str]:
+    """The datasets that streams pass through: all but those computed from the cut, and what only these read."""
+    streamed = {f.target for f in pipeline.flows if not f.at_rest}
+    views = {
+        d.name
+        for d in pipeline.datasets
+        if d.kind is Kind.MATERIALIZED_VIEW or (d.is_output and d.name not in streamed)
+    }
+    found = {d.name for d in pipeline.datasets} - views
+    if not views or not all(f.inputs_known for f in pipeline.flows):
+        return found
+    edges = _edges(pipeline)
+    found = {d.name for d in pipeline.datasets if d.is_output} - views
+    waiting = list(found)
+    while waiting:
+        more = edges[waiting.pop()] - views - found
+        found |= more
+        waiting += more
+    return found
+
+
 def _edges(pipeline: Pipeline) -> dict[str, set[str]]:
     """Dataset name -> the datasets it is computed from."""
-    names = {d.name for d in pipeline.datasets}
+    meaning = _meaning(pipeline)
     edges: dict[str, set[str]] = {d.name: set() for d in pipeline.datasets}
     for flow in pipeline.flows:
         if flow.target in edges:
-            edges[flow.target] |= {name for text in flow.inputs if (name := resolve(text, names))}
+            edges[flow.target] |= {name for text in flow.inputs if (name := meaning(text))}
     return edges
+
+
+def _meaning(pipeline: Pipeline) -> Callable[[str], str | None]:
+    return partial(resolve, datasets=[d.name for d in pipeline.datasets], home=pipeline.home)
 
 
 def _knots(edges: Mapping[str, set[str]]) -> list[set[str]]:

@@ -6,9 +6,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from anabranch.core.changes import Changes
 from anabranch.core.channels import Channel, channels
-from anabranch.core.declarations import Dataset, Flow, Kind, Pipeline
+from anabranch.core.declarations import Action, Dataset, Flow, Kind, Pipeline, Unique
 from anabranch.core.graph import Graph
+from anabranch.core.names import MOST_PARTS, is_name
 from anabranch.core.quality import quarantine_of
 from anabranch.errors import ProjectError, ProjectErrors
 
@@ -59,11 +61,15 @@ Step = RunFlow | StageOutput | Decide | ApplyOutput | Publish
 
 @dataclass(frozen=True, slots=True)
 class ChannelPlan:
-    """The steps of one epoch of a channel, in order; `scans` has a line for each time a source is read, if known."""
+    """The steps of one epoch of a channel, in order; `scans` has a line for each time a source is read, if known.
+
+    `notes` are what is worth knowing of its flows together.
+    """
 
     channel: Channel
     steps: tuple[Step, ...]
     scans: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def flows(self) -> tuple[RunFlow, ...]:
@@ -82,10 +88,11 @@ class Plan:
 
     pipeline: str
     channels: tuple[ChannelPlan, ...]
+    views: tuple[ChannelPlan, ...] = ()  # what is computed from the cut, each after those it reads
 
 
 #: Sink formats this version can write.
-FORMATS = ("delta",)
+FORMATS = ("delta", "foreach_batch")
 
 
 def make_plan(graph: Graph, known: Mapping[str, str] | None = None) -> Plan:
@@ -96,21 +103,29 @@ def make_plan(graph: Graph, known: Mapping[str, str] | None = None) -> Plan:
     found = refused(graph.pipeline)
     if found:
         raise ProjectErrors(found)
-    parts = tuple(c for c in channels(graph, known) if c.outputs)
-    return Plan(graph.pipeline.name, tuple(_channel_plan(graph, c) for c in parts))
+    parts = [c for c in channels(graph, known) if c.outputs]
+    views = sorted((c for c in parts if c.at_rest), key=lambda c: graph.order.index(c.datasets[0].name))
+    return Plan(
+        graph.pipeline.name,
+        tuple(_channel_plan(graph, c) for c in parts if not c.at_rest),
+        tuple(_channel_plan(graph, c) for c in views),
+    )
 
 
 def refused(pipeline: Pipeline) -> list[ProjectError]:
     """What this version cannot run."""
-    datasets = (check(d) for d in pipeline.datasets for check in (_refused, _unique))
-    flows = (check(f) for f in pipeline.flows for check in (_changes, _once, _updates))
-    return [problem for problem in (*datasets, *flows) if problem]
+    datasets = (_refused(d) for d in pipeline.datasets)
+    rules = (_unique(d, u, pipeline) for d in pipeline.datasets for u in d.unique)
+    flows = (_updates(f, pipeline) for f in pipeline.flows)
+    return [problem for problem in (*datasets, *rules, *flows) if problem]
 
 
-def with_program(plan: ChannelPlan, how: Mapping[str, str], scans: tuple[str, ...]) -> ChannelPlan:
+def with_program(
+    plan: ChannelPlan, how: Mapping[str, str], scans: tuple[str, ...], notes: tuple[str, ...] = ()
+) -> ChannelPlan:
     """The plan with what Spark's look at it has shown."""
     steps = (replace(s, how=how.get(s.flow.name)) if isinstance(s, RunFlow) else s for s in plan.steps)
-    return replace(plan, steps=tuple(steps), scans=scans)
+    return replace(plan, steps=tuple(steps), scans=scans, notes=notes)
 
 
 def _channel_plan(graph: Graph, channel: Channel) -> ChannelPlan:
@@ -125,69 +140,69 @@ def _channel_plan(graph: Graph, channel: Channel) -> ChannelPlan:
 
 
 def _refused(dataset: Dataset) -> ProjectError | None:
-    if not dataset.name.isidentifier():
+    if not is_name(dataset.name):
         return ProjectError(
             "NAME_NOT_SIMPLE",
-            f'"{dataset.name}" is not a simple name; this version takes letters, digits and underscores',
+            f'"{dataset.name}" is not a simple name; this version takes letters, digits and underscores, and at most a '
+            "catalogue and a database before the table",
             where=dataset.where,
-            hint=f'call it "{re.sub(r"[^0-9A-Za-z_]", "_", dataset.name)}"',
-        )
-    if dataset.kind is Kind.MATERIALIZED_VIEW:
-        return ProjectError(
-            "KIND_NOT_SUPPORTED",
-            f'"{dataset.name}" is a materialized view, which this version does not run',
-            where=dataset.where,
-            hint="declare a streaming table, or query the tables at the cut with `anabranch sql`",
+            hint=f'call it "{_simpler(dataset.name)}"',
         )
     if dataset.is_output and dataset.format not in FORMATS:
         return ProjectError(
             "FORMAT_NOT_SUPPORTED",
             f'"{dataset.name}" has format "{dataset.format}", which this version does not write',
             where=dataset.where,
-            hint=f"formats that can be written: {', '.join(FORMATS)}",
+            hint='take format "delta", or write the rows in a function of your own: @dp.foreach_batch_sink',
+        )
+    if dataset.format == "foreach_batch" and dataset.handler is None:
+        return ProjectError(
+            "FORMAT_NOT_SUPPORTED",
+            f'"{dataset.name}" has format "foreach_batch" and no function that takes the rows',
+            where=dataset.where,
+            hint=f'declare the function: @dp.foreach_batch_sink(name="{dataset.name}")',
         )
     return None
 
 
-def _unique(dataset: Dataset) -> ProjectError | None:
-    if not dataset.unique:
+def _simpler(name: str) -> str:
+    parts = name.split(".") if name.count(".") < MOST_PARTS else [name]
+    return ".".join(re.sub(r"^(?=\d)|\W", "_", part) or "_" for part in parts)
+
+
+def _unique(dataset: Dataset, rule: Unique, pipeline: Pipeline) -> ProjectError | None:
+    if rule.action in (Action.DROP, Action.QUARANTINE):
+        why = f"is to {rule.action} rows: which of several with the same key is left out is not for a rule to say"
+        hint = 'drop repeated rows in the flow (dropDuplicatesWithinWatermark), or take action="warn" or "fail"'
+    elif not dataset.is_output:
+        why, hint = "is about a view, whose rows are kept nowhere", "put the rule on the table that the rows go to"
+    elif dataset.handler:
+        why, hint = "is about a function, which keeps no rows to compare with", "put the rule on a table"
+    elif any(f.changes and not _by_keys(f.changes, rule) for f in pipeline.flows if f.target == dataset.name):
+        why = "is about a table that is changed by key, where a later change may mend what an earlier one broke"
+        hint = "leave the rule out: with scd_type 1 there is one row for each key, and nothing else can be promised"
+    else:
         return None
-    return ProjectError(
-        "UNIQUE_NOT_SUPPORTED",
-        f'"{dataset.name}" has the rule "{dataset.unique[0].name}", and this version cannot check what is unique',
-        where=dataset.unique[0].where,
-        hint="drop repeated rows in the flow: withWatermark and dropDuplicatesWithinWatermark",
-    )
+    text = f'the rule "{rule.name}" of "{dataset.name}" {why}'
+    return ProjectError("UNIQUE_NOT_SUPPORTED", text, where=rule.where, hint=hint)
 
 
-def _changes(flow: Flow) -> ProjectError | None:
-    if flow.changes is None or not flow.changes.snapshot:
-        return None
-    return ProjectError(
-        "CHANGES_NOT_SUPPORTED",
-        f'flow "{flow.name}" takes snapshots, which this version does not do',
-        where=flow.where,
-        hint="give the changes themselves to create_auto_cdc_flow",
-    )
+def _by_keys(changes: Changes, rule: Unique) -> bool:
+    """Whether a rule says of a table what changes by key see to anyway."""
+    keys = {key.lower() for key in changes.keys if isinstance(key, str)}
+    return not changes.keeps_history and keys == {c.lower() for c in rule.columns} and len(keys) == len(changes.keys)
 
 
-def _once(flow: Flow) -> ProjectError | None:
-    if not flow.once:
-        return None
-    return ProjectError(
-        "ONCE_NOT_SUPPORTED",
-        f'flow "{flow.name}" is to run once, which this version does not do',
-        where=flow.where,
-        hint="read the files with spark.readStream: those that were read are not read again",
-    )
-
-
-def _updates(flow: Flow) -> ProjectError | None:
-    if flow.mode != "update":
+def _updates(flow: Flow, pipeline: Pipeline) -> ProjectError | None:
+    """Rows that change again and again make sense where somebody takes the newest of each key."""
+    kinds = {d.name: d.kind for d in pipeline.datasets}
+    if flow.mode != "update" or flow.changes or kinds.get(flow.target, Kind.SINK) is Kind.SINK:
         return None
     return ProjectError(
         "UPDATE_NOT_SUPPORTED",
-        f'flow "{flow.name}" writes in update mode, which this version does not do',
+        f'flow "{flow.name}" gives rows of "{flow.target}" anew whenever they change, and a {kinds[flow.target]} keeps '
+        "them all",
         where=flow.where,
-        hint="use append_flow, with a watermark before an aggregation",
+        hint="let it feed a sink, such as a function that merges by key (@dp.foreach_batch_sink); or declare "
+        f'"{flow.target}" as a materialized view',
     )

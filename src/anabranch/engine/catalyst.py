@@ -5,12 +5,15 @@ Each call here has a test; an upgrade of Spark fails in `check_version` first an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 
+from anabranch.core.epoch import digest
 from anabranch.errors import SetupError
 
 if TYPE_CHECKING:
@@ -93,27 +96,63 @@ def sources(frame: DataFrame) -> tuple[str, ...]:
 
 def describe(relation: Node) -> str:
     """A streaming source in one line that may be stored and shown."""
-    name, options = _name_and_options(relation)
+    name, options = source_options(relation)
     shown = {key: value for key, value in options.items() if key in _IDENTIFYING}
     return " ".join([name, *(f"{key}={value}" for key, value in sorted(shown.items()))])
 
 
 def same_source(relation: Node) -> tuple[Any, ...]:
     """Equal for two relations that read the same thing in the same way. Holds options: not to be stored or shown."""
-    name, options = _name_and_options(relation)
+    name, options = source_options(relation)
     columns = tuple(
         (a.name(), a.dataType().catalogString()) for a in items(relation.output()) if a.name() != METADATA_COLUMN
     )
     return kind(relation), name, tuple(sorted(options.items())), columns
 
 
-def _name_and_options(relation: Node) -> tuple[str, dict[str, str]]:
+def source_options(relation: Node) -> tuple[str, dict[str, str]]:
+    """The format of a streaming source and its options, in lower case. May hold credentials."""
     if kind(relation) == "StreamingRelation":
         pairs = items(relation.dataSource().options().toSeq())
         options = {pair._1(): pair._2() for pair in pairs}  # noqa: SLF001
         return relation.dataSource().className(), {k.lower(): v for k, v in options.items()}
     options = dict(relation.extraOptions().asCaseSensitiveMap())
     return relation.sourceName(), {k.lower(): v for k, v in options.items()}
+
+
+def fingerprint(frame: DataFrame) -> str:
+    """Equal for two frames that compute the same of the same tables, in whatever version these are."""
+    return digest(analyzed(frame).canonicalized().toString())
+
+
+def meaning(frame: DataFrame) -> str:
+    """Equal for two frames that Spark would compute in the same way, however they are written."""
+    execution = frame._jdf.queryExecution()  # noqa: SLF001
+    optimizer = execution.sparkSession().sessionState().optimizer()
+    text = optimizer.execute(execution.analyzed()).canonicalized().toString()
+    # A streaming source and a Python function are shown with the identity of their object.
+    return digest(re.sub(r"@[0-9a-f]{4,}|0x[0-9a-f]+|#\d+L?", "", text))
+
+
+def reads_only(frame: DataFrame, locations: Collection[str]) -> bool:
+    """Whether a query depends on nothing but tables at these places: no other source, clock, chance or Python code."""
+    plan = analyzed(frame)
+    patterns = frame.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern  # type: ignore[union-attr]  # noqa: SLF001
+    for node in nodes(plan):
+        if not node.deterministic() or any(
+            node.containsPattern(getattr(patterns, name)()) for name in ("CURRENT_LIKE", "PYTHON_UDF", "SCALA_UDF")
+        ):
+            return False
+        if items(node.children()) or kind(node) in ("OneRowRelation", "LocalRelation"):
+            continue
+        if kind(node) != "LogicalRelation" or not _is_at(node, locations):
+            return False
+    return True
+
+
+def _is_at(relation: Node, locations: Collection[str]) -> bool:
+    roots = [urlsplit(str(path)).path for path in items(relation.relation().location().rootPaths())]
+    return all(unquote(root).rstrip("/") in {place.rstrip("/") for place in locations} for root in roots)
 
 
 def collect_arrow(frame: DataFrame) -> list[pa.RecordBatch]:
@@ -247,3 +286,53 @@ class Catalyst:
         """A frame of a plan."""
         session = self._spark._jsparkSession  # noqa: SLF001
         return DataFrame(self._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan), self._spark)
+
+
+def check_appends(frame: DataFrame, *, updates: bool = False) -> None:
+    """Raise Spark's own exception if a streaming query cannot do with adding rows, or cannot be run as a stream.
+
+    With `updates` it may give rows again that have changed.
+    """
+    jvm: Any = frame.sparkSession._jvm  # noqa: SLF001
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    modes = jvm.org.apache.spark.sql.streaming.OutputMode
+    checker.checkForStreaming(analyzed(frame), modes.Update() if updates else modes.Append())
+
+
+def keeps_state(plan: Node) -> bool:
+    """Whether a streaming plan has an operator that remembers rows from one batch to the next."""
+    return any(node.isStreaming() and _is_stateful(node) for node in nodes(plan))
+
+
+def _is_stateful(node: Node) -> bool:
+    if kind(node) == "Join":
+        return all(child.isStreaming() for child in items(node.children()))
+    return kind(node) in _STATEFUL or "WithState" in kind(node)
+
+
+_STATEFUL = ("Aggregate", "Distinct", "Deduplicate", "DeduplicateWithinWatermark", "GlobalLimit")
+
+
+def batch_keeps_state(batch: DataFrame) -> bool:
+    """Whether the query that a micro-batch comes from keeps state: a batch has no plan of it, only what computes it."""
+    lineage: str = batch._jdf.queryExecution().toRdd().toDebugString()  # noqa: SLF001
+    return "StateStore" in lineage
+
+
+def transforms_with_state(frame: DataFrame) -> bool:
+    """Whether a query uses `transformWithState`, for which not every state store will do."""
+    return any(kind(node).startswith("TransformWithState") for node in nodes(analyzed(frame)))
+
+
+def watermarks(frame: DataFrame) -> dict[tuple[str, ...], int]:
+    """The delays of a streaming query's watermarks in milliseconds, by the column and the sources they look at."""
+    jvm: Any = frame.sparkSession._jvm  # noqa: SLF001
+    companion = getattr(jvm.org.apache.spark.sql.catalyst.plans.logical, "EventTimeWatermark$")
+    delay_of = getattr(companion, "MODULE$").getDelayMs
+    found: dict[tuple[str, ...], int] = {}
+    for node in nodes(analyzed(frame)):
+        if kind(node) == "EventTimeWatermark" and node.isStreaming():
+            looked_at = sorted({describe(below) for below in nodes(node) if is_source(below)})
+            clock = (node.eventTime().name(), *looked_at)
+            found[clock] = max(found.get(clock, 0), delay_of(node.delay()))
+    return found

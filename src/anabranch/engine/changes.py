@@ -27,9 +27,9 @@ def change_rows(frame: DataFrame, flow: Flow) -> DataFrame:
     changes = flow.changes
     assert changes is not None, "a flow that changes rows"
     try:
-        keys = _names(frame, changes.keys)
-        wanted = frame.columns if changes.columns is None else _names(frame, changes.columns)
-        left_out = _names(frame, changes.except_columns)
+        keys = names_in(frame, changes.keys)
+        wanted = frame.columns if changes.columns is None else names_in(frame, changes.columns)
+        left_out = names_in(frame, changes.except_columns)
         rows = list(dict.fromkeys([*keys, *(c for c in wanted if c not in left_out)]))
         if changes.columns is None:
             rows = [c for c in frame.columns if c in rows]  # in the order of the source
@@ -50,7 +50,7 @@ def merges(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> dict[str, Merg
     """How the changes of each table are applied."""
     found: dict[str, tuple[Flow, Merge]] = {}
     for step in plan.flows:
-        if step.flow.changes is None:
+        if step.flow.changes is None or step.flow.name not in frames:
             continue
         merge = _merge(step.flow.changes, frames[step.flow.name])
         first, before = found.setdefault(step.flow.target, (step.flow, merge))
@@ -66,7 +66,7 @@ def merges(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> dict[str, Merg
 
 def _merge(changes: Changes, frame: DataFrame) -> Merge:
     columns = [c for c in frame.columns if c not in _ADDED]
-    keys = _names(frame, changes.keys)
+    keys = names_in(frame, changes.keys)
     values = [c for c in columns if c not in keys]
     tracked = values if changes.track_history is None else [_name(c) for c in changes.track_history]
     tracked = [c for c in tracked if c not in [_name(e) for e in changes.track_history_except]]
@@ -94,7 +94,7 @@ def _flag(condition: Expression) -> Column:
     return F.lit(False) if condition is None else F.coalesce(_column(condition).cast("boolean"), F.lit(False))
 
 
-def _names(frame: DataFrame, columns: Iterable[Expression]) -> list[str]:
+def names_in(frame: DataFrame, columns: Iterable[Expression]) -> list[str]:
     """The columns as the frame spells them; one that it does not have raises."""
     by_lower = {c.lower(): c for c in frame.columns}
     return [by_lower.get(name.lower(), name) for c in columns if (name := _checked(frame, c))]

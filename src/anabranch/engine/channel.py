@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.errors import StreamingQueryException
 
 from anabranch.core.epoch import EpochKey
 from anabranch.core.events import Listener, OutputsRemoved
@@ -17,12 +18,17 @@ from anabranch.engine.changes import merges
 from anabranch.engine.checkpoint import Checkpoint
 from anabranch.engine.epoch import ChannelRun, Offsets, Stager
 from anabranch.engine.lease import Heartbeat, lease
-from anabranch.engine.opened import Opened
+from anabranch.engine.once import run_once
+from anabranch.engine.opened import Opened, check_formats
 from anabranch.engine.program import Program, make_program, output_schemas
+from anabranch.engine.queries import tell_changes
 from anabranch.engine.recover import recover
+from anabranch.engine.row_types import arrow_types
 from anabranch.engine.rows import Staged
 from anabranch.engine.session import LOCAL_CHECKPOINT
 from anabranch.engine.stage import stage
+from anabranch.engine.stateful import UPDATING
+from anabranch.engine.user_code import with_settings
 from anabranch.errors import StateError
 from anabranch.store.ledger import ChannelRecord, EpochRecord, Lease, OutputRecord
 
@@ -33,6 +39,7 @@ if TYPE_CHECKING:
 
     from anabranch.connectors.contract import Sink, Staging
     from anabranch.core.changes import Merge
+    from anabranch.engine.backfill import Past
 
 
 @dataclass(frozen=True)
@@ -69,17 +76,28 @@ class Running:
 
 @contextmanager
 def running(
-    opened: Opened, plan: ChannelPlan, frames: Mapping[str, DataFrame], listener: Listener, *, once: bool
+    opened: Opened,
+    plan: ChannelPlan,
+    frames: Mapping[str, DataFrame],
+    listener: Listener,
+    past: Past,
+    *,
+    once: bool,
+    rebuild: frozenset[str] = frozenset(),
 ) -> Iterator[Running]:
-    """A channel at work. Everything that can be refused is refused before its query reads a row."""
-    schemas = {name: to_arrow_schema(schema) for name, schema in output_schemas(plan, frames).items()}
+    """A channel at work. Everything that can be refused is refused before its query reads a row.
+
+    Outputs in `rebuild` are given their rows anew first, as are those that have just been declared.
+    """
+    schemas = {name: arrow_types(name, schema) for name, schema in output_schemas(plan, frames).items()}
     program = make_program(plan, frames)
-    with enter_channel(opened, plan, schemas, merges(plan, frames), listener) as entered:
+    with enter_channel(opened, plan, schemas, merges(plan, frames), listener, past, rebuild) as entered:
         checkpoint = opened.storage.checkpoint(entered.record.channel, entered.record.generation)
         checkpoint.verify(entered.key, entered.last)
         checkpoint.claim(entered.key, opened.ledger.ledger_id, program.sources)
+        tell_changes(opened.storage, plan, frames, entered.record.generation, rebuild, listener)
         work = entered.work(stager(program), checkpoint, listener)
-        query = _start(program, work, checkpoint, opened.project.trigger_seconds, once=once)
+        query = _started(program, work, checkpoint, entered, partial(run_once, past, plan, entered), once=once)
         try:
             yield Running(work, query, entered.heartbeat)
         finally:
@@ -103,25 +121,33 @@ def enter_channel(
     schemas: Mapping[str, pa.Schema],
     merging: Mapping[str, Merge],
     listener: Listener,
+    past: Past | None = None,
+    rebuild: frozenset[str] = frozenset(),
 ) -> Iterator[Entered]:
     """Take the channel's lease, recover, check its past against its sinks, and make these ready.
 
     `schemas` are those of the rows that are staged, `merging` says for outputs that take changes how to apply them.
+    `past` gives its rows to an output that joins a channel with a past, and to one in `rebuild`.
     """
     outputs = [OutputRecord(d.name, d.format, opened.storage.location(d)) for d in plan.outputs]
     pipeline, channel = opened.pipeline.pipeline_id, plan.channel.name
     before = opened.channel(channel) or opened.ledger.ensure_channel(pipeline, channel, outputs)
     with lease(opened, channel) as (held, heartbeat):
-        old_sinks = opened.sinks(before.outputs)
-        past = opened.ledger.last(pipeline, channel, before.generation)
-        if past:
-            _check_tables_are_there(old_sinks, past)
+        check_formats(before.outputs, plan.outputs)
+        old_sinks = opened.sinks(before.outputs, plan.outputs)
+        last = opened.ledger.last(pipeline, channel, before.generation)
+        if last:
+            _check_tables_are_there(old_sinks, last)
         recover(opened.ledger, held, old_sinks, listener)
         opened.ledger.prune(pipeline, channel, published_before=time.time() - opened.project.retention_seconds)
-        _check_outputs(before, past, plan, listener)
+        added = _added(before, plan, listener) if last else frozenset()
+        if added and past is None:
+            raise _joins(before, added, plan)
         sinks = opened.declared_sinks(plan.outputs, merging)
         for name, sink in sinks.items():
             sink.prepare(schemas[name])
+        if last and past and (wanted := added | rebuild):
+            past.give(held, plan, wanted, sinks, last)
         record = opened.ledger.ensure_channel(pipeline, channel, outputs)
         last = opened.ledger.last(pipeline, channel, record.generation)
         entered = Entered(opened, record, held, heartbeat, sinks, last)
@@ -130,13 +156,45 @@ def enter_channel(
         yield entered
 
 
-def _start(program: Program, work: ChannelRun, checkpoint: Checkpoint, seconds: float, *, once: bool) -> StreamingQuery:
+def _started(
+    program: Program,
+    work: ChannelRun,
+    checkpoint: Checkpoint,
+    entered: Entered,
+    between: Callable[[], bool],
+    *,
+    once: bool,
+) -> StreamingQuery:
+    """The query of a channel. A rebuild begins with one epoch of all that its sources hold.
+
+    So readers see the old rows until they see all of the new ones. `between` does what must be done between two epochs;
+    it answers False when it waits for the first one.
+    """
+    rebuilding = entered.last is None and entered.record.generation > 1
+    if not between() or rebuilding:
+        query = _start(program, work, checkpoint, {"once": True})
+        with suppress(StreamingQueryException):  # whoever waits for the query is told
+            query.awaitTermination()
+        if query.exception():
+            return query
+        between()
+        if once:
+            return query
+    seconds = entered.opened.project.trigger_seconds
+    return _start(
+        program, work, checkpoint, {"availableNow": True} if once else {"processingTime": f"{seconds} seconds"}
+    )
+
+
+def _start(program: Program, work: ChannelRun, checkpoint: Checkpoint, trigger: Mapping[str, Any]) -> StreamingQuery:
     for key, value in LOCAL_CHECKPOINT.items():
         program.frame.sparkSession.conf.set(key, value)
-    writer = program.frame.writeStream.queryName(work.lease.channel)
+    writer = program.frame.writeStream.queryName(work.lease.channel).outputMode(
+        "update" if program.updates else "append"
+    )
     writer = writer.option("checkpointLocation", str(checkpoint.folder)).foreachBatch(work.batch)
-    trigger = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{seconds} seconds")
-    return trigger.start()
+    with with_settings(program.frame.sparkSession, UPDATING if program.updates else {}):
+        return writer.trigger(**trigger).start()
 
 
 def _check_table(sink: Sink, key: EpochKey, decided: int, name: str) -> None:
@@ -162,18 +220,19 @@ def _check_tables_are_there(sinks: Mapping[str, Sink], past: EpochRecord) -> Non
             )
 
 
-def _check_outputs(before: ChannelRecord, past: EpochRecord | None, plan: ChannelPlan, listener: Listener) -> None:
-    """An output that joins a channel with a past would silently lack that past."""
-    had, has = {o.name for o in before.outputs}, {d.name: d for d in plan.outputs}
-    added = [name for name in has if name not in had]
-    if added and past:
-        raise StateError(
-            "OUTPUT_ADDED",
-            f'{", ".join(added)} joined channel "{before.channel}", which is at epoch {past.key.epoch}: '
-            "the rows of the epochs before would be missing from it",
-            where=has[added[0]].where,
-            hint=f"rebuild the channel's tables from its sources: anabranch reset {before.channel}",
-        )
-    removed = tuple(sorted(had - set(has)))
-    if removed:
+def _added(before: ChannelRecord, plan: ChannelPlan, listener: Listener) -> frozenset[str]:
+    """The outputs that join a channel with a past; those that left it are told."""
+    had, has = {o.name for o in before.outputs}, {d.name for d in plan.outputs}
+    if removed := tuple(sorted(had - has)):
         listener(OutputsRemoved(before.channel, removed))
+    return frozenset(has - had)
+
+
+def _joins(before: ChannelRecord, added: frozenset[str], plan: ChannelPlan) -> StateError:
+    first = next(d for d in plan.outputs if d.name in added)
+    return StateError(
+        "OUTPUT_ADDED",
+        f'{", ".join(sorted(added))} joined channel "{before.channel}": the rows of its epochs so far would be missing',
+        where=first.where,
+        hint="use another storage folder, or run the stream with fan_out, which can give an output its past",
+    )

@@ -100,6 +100,12 @@ class Checkpoint:
                 hint=f"undo the change, or rebuild the channel's tables: anabranch reset {key.channel}",
             )
 
+    def sources(self) -> list[str]:
+        """The sources that the checkpoint was made for, in Spark's order."""
+        marker = self.folder / _MARKER
+        found: list[str] = json.loads(marker.read_text())["sources"] if marker.exists() else []
+        return found
+
     def verify(self, key: EpochKey, last: EpochRecord | None) -> None:
         """Refuse a checkpoint that does not fit the last epoch the ledger decided (`last`)."""
         offsets, commits = self.newest("offsets"), self.newest("commits")

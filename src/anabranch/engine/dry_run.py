@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql.pandas.types import to_arrow_schema
-
 from anabranch.core.events import Listener
 from anabranch.engine.changes import merges
 from anabranch.engine.opened import declared_sink, known_channels
 from anabranch.engine.planning import open_spark, plan_with_spark
 from anabranch.engine.program import make_program, output_schemas
+from anabranch.engine.row_types import arrow_types
 from anabranch.engine.storage import Storage
 from anabranch.load.project import Project
 
@@ -32,7 +31,7 @@ def dry_run(project: Project, listener: Listener) -> list[dict[str, Any]]:
                     "format": dataset.format,
                     "columns": len(schemas[dataset.name].fields),
                     "schema": schemas[dataset.name].simpleString(),
-                    "state": sink.examine(to_arrow_schema(schemas[dataset.name])),
+                    "state": sink.examine(arrow_types(dataset.name, schemas[dataset.name])),
                     "flows": {
                         f.flow.name: program.how[f.flow.name] for f in part.flows if f.flow.target == dataset.name
                     },

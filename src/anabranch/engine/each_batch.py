@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from anabranch.core.events import Listener
 from anabranch.core.plan import ChannelPlan, make_plan
+from anabranch.engine.catalyst import batch_keeps_state
 from anabranch.engine.changes import merges
 from anabranch.engine.channel import enter_channel, stager
 from anabranch.engine.epoch import ChannelRun
 from anabranch.engine.flows import resolve_flows
 from anabranch.engine.opened import open_project
 from anabranch.engine.program import Program, make_program, output_schemas
+from anabranch.engine.row_types import arrow_types
 from anabranch.errors import StateError
 from anabranch.load.project import Project
 from anabranch.store.ledger import EpochRecord
@@ -69,6 +69,8 @@ class BatchBody:
         resolved = resolve_flows(frame.sparkSession, pipeline, streaming=False)
         (part,) = make_plan(resolved.graph).channels
         program = make_program(part, resolved.frames)
+        if batch_keeps_state(frame):
+            program = replace(program, parts=tuple(replace(p, stateful=True) for p in program.parts))
         if self._work is None:
             self._work = self._begin(frame, part, resolved.frames, program)
         self._work.stage = stager(program)
@@ -79,7 +81,7 @@ class BatchBody:
     ) -> ChannelRun:
         query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or "none"
         opened = self._held.enter_context(open_project(self._project, create=True))
-        schemas = {name: to_arrow_schema(schema) for name, schema in output_schemas(part, frames).items()}
+        schemas = {name: arrow_types(name, schema) for name, schema in output_schemas(part, frames).items()}
         entered = self._held.enter_context(enter_channel(opened, part, schemas, merges(part, frames), self._listener))
         checkpoint = ForeignCheckpoint(query)
         if entered.last is not None:

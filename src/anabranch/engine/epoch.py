@@ -23,10 +23,11 @@ from anabranch.connectors.contract import Sink, Staging
 from anabranch.core import crash
 from anabranch.core.epoch import EpochKey, Receipt, State
 from anabranch.core.events import EpochDiscarded, EpochPublished, Listener
-from anabranch.core.quality import FlowQuality
+from anabranch.core.quality import FlowQuality, check
 from anabranch.engine.commit import apply, decide, publish
 from anabranch.engine.rows import Staged
-from anabranch.errors import DataError, Interrupted, StateError
+from anabranch.engine.unique import repeated
+from anabranch.errors import Interrupted, StateError
 from anabranch.store.ledger import EpochRecord, Lease, Ledger
 
 
@@ -54,7 +55,10 @@ class Stager(Protocol):
     """Writes the rows of a batch for the outputs that are named; in a run this is `stage.stage` over a Spark frame."""
 
     def __call__(self, frame: Any, stagings: Mapping[str, Staging], key: EpochKey, *, small: bool) -> Staged:
-        """What was staged; `small` tells that the batch reads little."""
+        """What was staged; `small` tells that the batch reads little.
+
+        With no output named, nothing is written, but flows that keep state take the batch in.
+        """
 
 
 @dataclass
@@ -68,6 +72,7 @@ class ChannelRun:
     stage: Stager
     checkpoint: Offsets
     listener: Listener
+    replaces: bool = False  # every epoch takes the place of what the sinks hold
     failure: BaseException | None = None
     epochs: int = 0
     rows: int = 0
@@ -100,10 +105,13 @@ class ChannelRun:
         else:
             self.ledger.renew(self.lease)  # whoever was taken over must not go on with a record that is no longer his
             self.checkpoint.same_offsets(record)
-            if record.state is State.PUBLISHED:
-                return
             if record.state is State.RESTAGE:
                 record = self._again(frame, record)
+            else:
+                # Rows are not needed, but state may be: Spark asks that a batch it hands in be computed to the end.
+                self.stage(frame, {}, key, small=False)
+            if record.state is State.PUBLISHED:
+                return
         committed = apply(self.ledger, self.lease, record, self.sinks)  # 5
         times = {**record.times, "apply": committed.seconds}
         publish(self.ledger, self.lease, key, window=committed.window, times=times)  # 6
@@ -128,8 +136,9 @@ class ChannelRun:
         # The first epoch of a new generation takes the place of what the one before it left.
         first = self.generation > 1 and self.ledger.last(key.pipeline, key.channel, key.generation) is None
         try:
-            receipts, quality = self._stage(frame, key, dict.fromkeys(self.sinks, first))  # 2, 3
+            receipts, quality = self._stage(frame, key, dict.fromkeys(self.sinks, first or self.replaces))  # 2, 3
             check(quality)
+            quality = [*quality, *repeated(self.sinks, receipts)]
         except Exception as error:
             self.listener(EpochDiscarded(key.channel, key.epoch, f"staging failed: {type(error).__name__}"))
             raise
@@ -157,16 +166,3 @@ class ChannelRun:
         staged = self.stage(frame, stagings, key, small=size is not None and size <= SMALL_BYTES)
         receipts = [self.sinks[name].receipt(key, files, replace=needed[name]) for name, files in staged.files.items()]
         return receipts, staged.quality
-
-
-def check(quality: Sequence[FlowQuality]) -> None:
-    """Give the epoch up when a row broke a rule that says so; only such rules have samples."""
-    for found in quality:
-        for rule, rows in found.samples.items():
-            raise DataError(
-                "EXPECTATION_FAILED",
-                f'{found.broken[rule]} of {found.rows} rows of flow "{found.flow}" break "{rule}" of '
-                f'"{found.dataset}"; nothing of the epoch was written. The first: {"; ".join(rows)}',
-                hint="mend the source or the rule and run again; expect_or_drop or expect_or_quarantine would go on",
-                details={"dataset": found.dataset, "flow": found.flow, "rule": rule, "rows": list(rows)},
-            )

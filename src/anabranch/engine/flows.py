@@ -13,16 +13,23 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
+from anabranch.core.channels import is_at_rest
 from anabranch.core.declarations import Flow, Kind, Pipeline
-from anabranch.core.graph import Graph, build, resolve
+from anabranch.core.graph import Graph, build, changes_as_stream
 from anabranch.engine.catalyst import views_read
 from anabranch.engine.changes import change_rows
+from anabranch.engine.dataset_names import reading
 from anabranch.engine.quality import kept
-from anabranch.engine.user_code import user_code
-from anabranch.errors import AnabranchError, ProjectErrors, UserCodeError
+from anabranch.engine.stateful import not_appending
+from anabranch.engine.user_code import user_code, with_settings
+from anabranch.errors import AnabranchError, ProjectError, ProjectErrors, UserCodeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+
+#: How Spark says that it knows no such table, database or catalogue.
+_NOT_FOUND = ("TABLE_OR_VIEW_NOT_FOUND", "REQUIRES_SINGLE_PART_NAMESPACE", "SCHEMA_NOT_FOUND", "CATALOG_NOT_FOUND")
 
 
 @dataclass(frozen=True)
@@ -40,44 +47,59 @@ def resolve_flows(spark: SparkSession, pipeline: Pipeline, *, streaming: bool = 
     """
     graph = build(pipeline)
     try:
-        return _resolve(spark, graph, streaming=streaming)
+        with reading(graph):
+            return _resolve(spark, graph, streaming=streaming)
     finally:
         # The frames are analysed by now. A view left behind would be found by a later run in the same process.
-        for name in graph.datasets:
-            spark.catalog.dropTempView(name)
+        for view in graph.views.values():
+            spark.catalog.dropTempView(view)
 
 
 def _resolve(spark: SparkSession, graph: Graph, *, streaming: bool) -> Resolved:
     frames: dict[str, DataFrame] = {}
     failed: list[AnabranchError] = []
-    waiting = [f for name in graph.order for f in graph.feeding(name)]
+    wanted = _for_outputs(graph)
+    waiting = [f for name in graph.order if name in wanted for f in graph.feeding(name) if not f.at_rest]
     while waiting:
         later: list[Flow] = []
         for flow in waiting:
             try:
-                frames[flow.name] = _call(spark, flow)
+                frames[flow.name] = call(spark, flow)
             except UserCodeError as error:
                 # A name computed at run time could not be put in order before: try again once it is there.
-                if _missing(error) in {f.target for f in waiting if f.name not in frames and f is not flow}:
+                if missing(error, graph) in {f.target for f in waiting if f.name not in frames and f is not flow}:
                     later.append(flow)
                 else:
-                    failed.append(error)
+                    failed.append(_better(graph, flow, error))
+                continue
+            except ProjectError as error:
+                failed.append(ProjectError(error.code, error.message, where=error.where or flow.where, hint=error.hint))
                 continue
             _register(graph, flow.target, frames)
         if len(later) == len(waiting):
             failed += [_stuck(flow) for flow in later]
             break
         waiting = later
-    failed += _not_streaming(graph, frames) if streaming else []
+    failed += [*_not_streaming(graph, frames), *not_appending(graph, frames)] if streaming else []
     if failed:
         raise ProjectErrors(failed)
-    return Resolved(build(_with_true_inputs(graph.pipeline, frames)), frames)
+    return Resolved(build(_with_true_inputs(graph, frames)), frames)
 
 
-def _call(spark: SparkSession, flow: Flow) -> DataFrame:
-    with user_code(f'flow "{flow.name}"', flow.where):
-        for key, value in flow.settings.items():
-            spark.conf.set(key, value)
+def _for_outputs(graph: Graph) -> set[str]:
+    """The datasets that streams pass through; views of the cut are computed later, with what only they read."""
+    views = {name for name in graph.datasets if is_at_rest(graph, name)}
+    if not views or not all(f.inputs_known for f in graph.pipeline.flows):
+        return set(graph.datasets) - views
+    wanted = {d.name for d in graph.datasets.values() if d.is_output} - views
+    for name in reversed(graph.order):
+        if name in wanted:
+            wanted |= {i for f in graph.feeding(name) for i in graph.inputs(f)} - views
+    return wanted
+
+
+def call(spark: SparkSession, flow: Flow) -> DataFrame:
+    with user_code(f'flow "{flow.name}"', flow.where), with_settings(spark, flow.settings):
         frame = flow.query()
     if not isinstance(frame, DataFrame):
         raise UserCodeError(
@@ -91,10 +113,11 @@ def _call(spark: SparkSession, flow: Flow) -> DataFrame:
 
 def _register(graph: Graph, dataset: str, frames: Mapping[str, DataFrame]) -> None:
     """Make the dataset's view once every flow into it has been called."""
-    feeding = graph.feeding(dataset)
+    feeding = [f for f in graph.feeding(dataset) if not f.at_rest]
     # What is staged for a table that changes by key is not what it holds: nobody may read that as the table.
     if all(f.name in frames for f in feeding) and not any(f.changes for f in feeding):
-        kept(union_of([frames[f.name] for f in feeding]), graph.datasets[dataset]).createOrReplaceTempView(dataset)
+        rows = kept(union_of([frames[f.name] for f in feeding]), graph.datasets[dataset])
+        rows.createOrReplaceTempView(graph.views[dataset])
 
 
 def union_of(frames: Iterable[DataFrame]) -> DataFrame:
@@ -102,12 +125,30 @@ def union_of(frames: Iterable[DataFrame]) -> DataFrame:
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
-def _missing(error: UserCodeError) -> str | None:
-    """The table that Spark could not find, if that is what went wrong."""
+def missing(error: UserCodeError, graph: Graph) -> str | None:
+    """The dataset that Spark could not find, if that is what went wrong."""
     cause = error.__cause__
-    if isinstance(cause, AnalysisException) and cause.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
-        return (cause.getMessageParameters() or {}).get("relationName", "").replace("`", "")
-    return None
+    if not isinstance(cause, AnalysisException) or cause.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
+        return None
+    table = (cause.getMessageParameters() or {}).get("relationName", "").replace("`", "")
+    views = {view.lower(): name for name, view in graph.views.items()}
+    return views.get(table.lower()) or graph.meaning(table)
+
+
+def _better(graph: Graph, flow: Flow, error: UserCodeError) -> AnabranchError:
+    """What is behind an error: a table that is changed by key has no view that could be found.
+
+    And a name with another catalogue or database than the project's is not that of a dataset.
+    """
+    name = missing(error, graph)
+    if name and any(f.changes for f in graph.feeding(name)):
+        return changes_as_stream(flow, name)
+    outside = (text for text in flow.inputs if graph.meaning(text) is None)
+    alike = [(text, one) for text in outside if (one := graph.meaning(text.rpartition(".")[2]))]
+    if name or not alike or error.details.get("condition") not in _NOT_FOUND:
+        return error
+    hint = '"{}" is a table from outside; to mean "{}", say its catalog and database in the project file'
+    return UserCodeError(error.code, error.message, where=error.where, hint=hint.format(*alike[0]))
 
 
 def _stuck(flow: Flow) -> UserCodeError:
@@ -134,12 +175,14 @@ def _not_streaming(graph: Graph, frames: Mapping[str, DataFrame]) -> list[UserCo
     ]
 
 
-def _with_true_inputs(pipeline: Pipeline, frames: Mapping[str, DataFrame]) -> Pipeline:
-    names = [d.name for d in pipeline.datasets]
+def _with_true_inputs(graph: Graph, frames: Mapping[str, DataFrame]) -> Pipeline:
     flows = []
-    for flow in pipeline.flows:
-        read = views_read(frames[flow.name])
-        inputs = tuple(n for n in names if n in read)
-        outside = tuple(text for text in flow.inputs if resolve(text, names) is None)
+    for flow in graph.pipeline.flows:
+        if flow.name not in frames:
+            flows.append(flow)
+            continue
+        read = {view.lower() for view in views_read(frames[flow.name])}
+        inputs = tuple(name for name, view in graph.views.items() if view.lower() in read)
+        outside = tuple(text for text in flow.inputs if graph.meaning(text) is None)
         flows.append(replace(flow, inputs=inputs + outside, inputs_known=True))
-    return replace(pipeline, flows=tuple(flows))
+    return replace(graph.pipeline, flows=tuple(flows))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anabranch.connectors.registry import open_sink
+from anabranch.engine.handlers import handler_of
 from anabranch.engine.storage import Storage, claim
 from anabranch.errors import StateError
 from anabranch.load.project import Project
@@ -36,10 +37,20 @@ class Opened:
         """To which channel each output belongs."""
         return {o.name: c.channel for c in self.ledger.channels(self.pipeline.pipeline_id) for o in c.outputs}
 
-    def sinks(self, outputs: Iterable[OutputRecord]) -> dict[str, Sink]:
-        """Sinks as the ledger remembers them: enough to finish and to clean up, whatever the project says by now."""
+    def sinks(self, outputs: Iterable[OutputRecord], declared: Iterable[Dataset] = ()) -> dict[str, Sink]:
+        """Sinks as the ledger remembers them: enough to finish and to clean up, whatever the project says by now.
+
+        Those that are functions of the project can be called only if they are among the `declared`.
+        """
+        handlers = {d.name: handler_of(d) for d in declared}
         return {
-            o.name: open_sink(o.format, o.name, self.storage.absolute(o.location), pipeline=self.pipeline.pipeline_id)
+            o.name: open_sink(
+                o.format,
+                o.name,
+                self.storage.absolute(o.location),
+                pipeline=self.pipeline.pipeline_id,
+                handler=handlers.get(o.name),
+            )
             for o in outputs
         }
 
@@ -60,7 +71,22 @@ def declared_sink(dataset: Dataset, storage: Storage, merge: Merge | None, pipel
         properties=dataset.properties,
         comment=dataset.comment,
         merge=merge,
+        unique=dataset.unique,
+        handler=handler_of(dataset),
     )
+
+
+def check_formats(before: Iterable[OutputRecord], declared: Iterable[Dataset]) -> None:
+    """Refuse an output whose name stood for another kind of thing in the epochs before."""
+    formats = {o.name: o.format for o in before}
+    for dataset in declared:
+        if formats.get(dataset.name, dataset.format) != dataset.format:
+            raise StateError(
+                "FORMAT_CHANGED",
+                f'"{dataset.name}" was of format {formats[dataset.name]} and is now declared as {dataset.format}',
+                where=dataset.where,
+                hint="give it another name, or set its format back",
+            )
 
 
 @contextmanager

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anabranch.core.events import Listener, Notice
+from anabranch.core.graph import Graph
 from anabranch.core.plan import Plan, make_plan, with_program
 from anabranch.engine.cloud_files import cloud_files
+from anabranch.engine.dataset_names import dataset_names
 from anabranch.engine.flows import resolve_flows
-from anabranch.engine.live_names import live_names
 from anabranch.engine.opened import known_channels
 from anabranch.engine.program import make_program
 from anabranch.engine.session import open_session
 from anabranch.engine.storage import Storage
+from anabranch.engine.watermarks import shared_watermark
 from anabranch.load.project import Project
 from anabranch.load.python_files import load_pipeline
 from anabranch.load.surroundings import surroundings
@@ -25,10 +28,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Planned:
-    """A project that Spark has looked at: its plan, and the frame of each flow."""
+    """A project that Spark has looked at: its plan, and the frame of each flow.
+
+    `calling` is the world in which the functions of the project run, for those that are called again.
+    """
 
     plan: Plan
     frames: Mapping[str, DataFrame]
+    graph: Graph
+    calling: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
 #: Makes the plan, given the session and to which channel each output belonged before.
@@ -49,11 +57,19 @@ def open_spark(project: Project, listener: Listener) -> SparkSession:
 
 def plan_with_spark(project: Project, spark: SparkSession, known: Mapping[str, str], *, pin: bool = True) -> Planned:
     """Load the project's files, call its flows, make the plan; with `pin`, inferred schemas of sources are kept."""
-    with live_names(), cloud_files(Storage.of(project.storage).schemas, pin=pin):
+    schemas = Storage.of(project.storage).schemas
+
+    @contextmanager
+    def calling() -> Iterator[None]:
+        beside = surroundings(project.root, project.files, {"spark": spark})  # flows may import what stands beside them
+        with dataset_names(), cloud_files(schemas, pin=pin), beside:
+            yield
+
+    with dataset_names(), cloud_files(schemas, pin=pin):
         loaded = load_pipeline(project, with_spark=True)
-        with surroundings(project.root, project.files, {"spark": spark}):  # flows may import what stands beside them
-            resolved = resolve_flows(spark, loaded.pipeline)
-    return Planned(make_plan(resolved.graph, known), resolved.frames)
+    with calling():
+        resolved = resolve_flows(spark, loaded.pipeline)
+    return Planned(make_plan(resolved.graph, known), resolved.frames, resolved.graph, calling)
 
 
 def full_plan(project: Project, listener: Listener) -> Plan:
@@ -62,5 +78,6 @@ def full_plan(project: Project, listener: Listener) -> Plan:
     parts = []
     for part in planned.plan.channels:
         program = make_program(part, planned.frames)
-        parts.append(with_program(part, program.how, program.sources))
-    return Plan(planned.plan.pipeline, tuple(parts))
+        notes = shared_watermark(part, planned.frames)
+        parts.append(with_program(part, program.how, program.sources, notes))
+    return Plan(planned.plan.pipeline, tuple(parts), planned.plan.views)

@@ -17,13 +17,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from anabranch.core.quality import quarantine_of
-from anabranch.engine.catalyst import Catalyst, analyzed, describe, is_source, nodes, sources
+from anabranch.engine.catalyst import Catalyst, analyzed, describe, is_source, keeps_state, nodes, sources
 from anabranch.engine.chains import Chain, Walk, parts, share_sources
 from anabranch.engine.changes import merges, table_columns
 from anabranch.engine.flows import union_of
 from anabranch.engine.fuse import SETTINGS, Wide, fuse, unfused
 from anabranch.engine.quality import is_added, judged, payload_in, rules_of
 from anabranch.engine.rows import Judged, OutputColumns
+from anabranch.engine.stateful import state_settings, updating
 from anabranch.errors import ProjectError, ProjectErrors
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Program:
     parts: tuple[OutputColumns, ...]
     sources: tuple[str, ...]
     how: Mapping[str, str]
+    updates: bool = False  # rows are given again whenever they change, not once they are final
 
     @property
     def repeatable(self) -> bool:
@@ -59,6 +61,7 @@ def make_program(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> Program:
     plan, and moving a flow in the user's file must not renumber them.
     """
     feeding = _feeding(plan, frames)
+    updates = updating([s.flow for s in plan.flows if s.flow.name in feeding], frames)
     schemas = output_schemas(plan, frames)
     session = frames[next(iter(feeding))].sparkSession
     catalyst = Catalyst(session)
@@ -67,7 +70,7 @@ def make_program(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> Program:
         f: _judged(_aligned(catalyst, frames[f], schemas[d.name]) if targets.count(d.name) > 1 else frames[f], d)
         for f, d in feeding.items()
     }
-    for key, value in SETTINGS.items():
+    for key, value in {**SETTINGS, **state_settings(aligned.values())}.items():
         session.conf.set(key, value)
     plans = share_sources(
         catalyst, {p: plan for f in sorted(aligned) for p, plan in parts(catalyst, f, aligned[f]).items()}
@@ -80,7 +83,7 @@ def make_program(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> Program:
         for branch, renamed in zip(branches, names, strict=True)
         for c in branch.chains
     )
-    return Program(frame, columns, sources(frame), _how(branches))
+    return Program(frame, columns, sources(frame), _how(branches), updates)
 
 
 def _feeding(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> dict[str, Dataset]:
@@ -88,6 +91,8 @@ def _feeding(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> dict[str, Da
     streams = any(frame.isStreaming for frame in frames.values())
     feeding = {}
     for step in plan.flows:
+        if step.flow.name not in frames:
+            continue  # it runs once, apart from the others
         dataset = next(d for d in plan.channel.datasets if d.name == step.flow.target)
         # The rules of a view over a table at rest are kept, but there is no epoch to count them in.
         counted = dataset.expectations and frames[step.flow.name].isStreaming == streams
@@ -114,7 +119,8 @@ def _how(branches: Sequence[_Branch]) -> dict[str, str]:
 
 def output_schemas(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> dict[str, StructType]:
     """The columns of each output: those of all its flows together."""
-    feeding = {d.name: [s.flow for s in plan.flows if s.flow.target == d.name] for d in plan.channel.datasets}
+    called = [s.flow for s in plan.flows if s.flow.name in frames]
+    feeding = {d.name: [f for f in called if f.target == d.name] for d in plan.channel.datasets}
     schemas = {name: union_of([frames[f.name] for f in flows]).schema for name, flows in feeding.items() if flows}
     # A quarantine table is fed by no flow of its own.
     schemas |= {d.name: _declared(d) for d in plan.outputs if d.name not in schemas}
@@ -215,6 +221,7 @@ def _columns(
         judged=Judged(dataset.name, one.flow, rules, payload_in(added), aside.name if aside else None)
         if rules
         else None,
+        stateful=keeps_state(one.base),
     )
 
 

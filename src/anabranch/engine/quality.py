@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
+from anabranch.core.changes import DELETES, TRUNCATES
 from anabranch.core.declarations import Action, Dataset, Expectation
 from anabranch.core.quality import with_action
 from anabranch.errors import ProjectError
@@ -70,7 +73,9 @@ def _holds(frame: DataFrame, dataset: Dataset, rule: Expectation) -> Column:
         raise _invalid(dataset, rule, f"cannot be computed: {str(error).strip().splitlines()[0]}") from error
     if found != "boolean":
         raise _invalid(dataset, rule, f"is of type {found}, not boolean")
-    return F.coalesce(condition, F.lit(False))
+    # A change that deletes or empties writes no row to judge; its other columns are often null.
+    writes_none = [F.col(name) for name in (DELETES, TRUNCATES) if name in frame.columns]
+    return functools.reduce(operator.or_, writes_none, F.coalesce(condition, F.lit(False)))
 
 
 def _invalid(dataset: Dataset, rule: Expectation, why: str) -> ProjectError:

@@ -51,13 +51,15 @@ class Judged:
 class OutputColumns:
     """What one flow gives to one output: `columns` are (column of the wide frame, column of the output).
 
-    A flow into a view that has rules gives nothing to an output; its rows are only judged.
+    A flow into a view that has rules gives nothing to an output; its rows are only judged. `stateful` tells that the
+    rows come out of an operator that keeps state.
     """
 
     output: str | None
     mask: str | None
     columns: tuple[tuple[str, str], ...]
     judged: Judged | None = None
+    stateful: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,7 @@ class Rows:
                 _count(only_dropped),
                 _count(aside),
                 _samples(part, rows, broken),
+                _count(_any(rows, broken.values())),
             )
         )
         if part.quarantine and _count(aside):

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 
-from pyspark.errors import StreamingQueryException
-
-from anabranch.core.events import ChannelFailed, Listener, RunFinished, RunStarted
-from anabranch.engine.channel import Running, running
-from anabranch.engine.opened import open_project
+from anabranch.core.events import Listener, RunFinished, RunStarted, WatermarkShared
+from anabranch.core.plan import ChannelPlan
+from anabranch.core.quality import quarantine_name
+from anabranch.core.selection import Selection
+from anabranch.engine.backfill import Past
+from anabranch.engine.channel import running
+from anabranch.engine.event_log import recorded
+from anabranch.engine.opened import Opened, open_project
 from anabranch.engine.planning import Planner, open_spark, plan_with_spark
-from anabranch.engine.user_code import told
-from anabranch.errors import AnabranchError, Interrupted, disk_failure
+from anabranch.engine.storage import Storage
+from anabranch.engine.supervise import Retries, Supervised
+from anabranch.engine.upkeep import reset
+from anabranch.engine.views import Views
+from anabranch.engine.watermarks import shared_watermark
+from anabranch.errors import AnabranchError, Interrupted
 from anabranch.load.project import Project
-
-#: How long to wait for a query before looking at the signals and the other channels again.
-_LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +43,17 @@ class Stop:
     signal: int | None = None
 
 
-def run(project: Project, *, once: bool, listener: Listener) -> RunSummary:
-    """Run every channel: over what is available and stop (`once`), or until a signal comes."""
+def run(project: Project, *, once: bool, listener: Listener, selection: Selection | None = None) -> RunSummary:
+    """Run every channel, or those selected: over what is available and stop (`once`), or until a signal comes."""
+    listener = recorded(listener, Storage.of(project.storage).logs)
     with stop_signals() as stop:
         started = time.monotonic()
-        with channels_running(project, partial(plan_with_spark, project), listener, once=once) as channels:
-            failed = wait(channels, listener, stop)
+        planner = partial(plan_with_spark, project)
+        with at_work(project, planner, listener, once=once, selection=selection or Selection()) as work:
+            failed = wait(work, listener, stop)
     if failed:
         raise failed[0]
-    summary = summarize(channels, time.monotonic() - started)
+    summary = work.summary(time.monotonic() - started)
     listener(RunFinished(project.name, summary.epochs, summary.rows, summary.seconds))
     # `--follow` has no end of its own: a service manager's SIGTERM is how it ends well.
     if stop.signal == signal.SIGINT or (stop.signal and once):
@@ -55,58 +61,75 @@ def run(project: Project, *, once: bool, listener: Listener) -> RunSummary:
     return summary
 
 
+@dataclass(frozen=True)
+class AtWork:
+    """The channels of a pipeline, each with its query, and the views that are refreshed between their epochs."""
+
+    channels: list[Supervised]
+    views: Views
+    once: bool
+    seconds: float  # between two looks whether views must be refreshed
+
+    def summary(self, seconds: float) -> RunSummary:
+        """What has been done so far."""
+        works = [running.work for c in self.channels for running in c.works]
+        epochs = sum(w.epochs for w in works) + self.views.epochs
+        return RunSummary(epochs, sum(w.rows for w in works) + self.views.rows, seconds)
+
+
 @contextmanager
-def channels_running(project: Project, planner: Planner, listener: Listener, *, once: bool) -> Iterator[list[Running]]:
-    """Every channel of a project at work, until the block ends."""
+def at_work(
+    project: Project, planner: Planner, listener: Listener, *, once: bool, selection: Selection
+) -> Iterator[AtWork]:
+    """A pipeline at work, or the selected part of it, until the block ends."""
     with open_project(project, create=True) as opened, ExitStack() as stack:
-        planned = planner(open_spark(project, listener), opened.channel_of_output())
-        channels = [
-            stack.enter_context(running(opened, part, planned.frames, listener, once=once))
-            for part in planned.plan.channels
-        ]
-        listener(RunStarted(project.name, tuple(c.work.lease.channel for c in channels)))
-        yield channels
+        spark = open_spark(project, listener)
+        planned = planner(spark, opened.channel_of_output())
+        selection.check(planned.graph.pipeline)
+        past = Past(opened, spark, planned, listener)
+        chosen = [part for part in planned.plan.channels if selection.takes(d.name for d in part.outputs)]
+        retries = Retries.of(project.configuration)
+        channels = []
+        for part in chosen:
+            for note in shared_watermark(part, planned.frames):
+                listener(WatermarkShared(part.channel.name, note))
+            rebuild = rebuilt(opened, part, selection)
+            begin = partial(running, opened, part, planned.frames, listener, past, once=once, rebuild=rebuild)
+            channel = Supervised(part.channel.name, begin, retries, listener)
+            stack.callback(channel.stop)
+            channel.start()
+            channels.append(channel)
+        views = Views(opened, spark, planned, listener, selection)
+        names = (*(c.name for c in channels), *(v.channel.name for v in views.chosen))
+        listener(RunStarted(project.name, names))
+        yield AtWork(channels, views, once, project.trigger_seconds)
 
 
-def summarize(channels: Sequence[Running], seconds: float) -> RunSummary:
-    """What channels have done so far."""
-    return RunSummary(sum(c.work.epochs for c in channels), sum(c.work.rows for c in channels), seconds)
+def rebuilt(opened: Opened, part: ChannelPlan, selection: Selection) -> frozenset[str]:
+    """The outputs that are rebuilt one by one; where it is all of a channel, the channel is started over instead."""
+    chosen = selection.rebuilds(part.outputs)
+    chosen |= {d.name for d in part.outputs if any(d.name == quarantine_name(name) for name in chosen)}
+    if chosen == {d.name for d in part.outputs}:
+        if opened.channel(part.channel.name):
+            reset(opened, part.channel.name)
+        return frozenset()
+    return chosen
 
 
-def wait(channels: Sequence[Running], listener: Listener, stop: Stop) -> list[AnabranchError]:
-    """Until every query has ended; a channel that fails does not stop the others."""
-    failed: list[AnabranchError] = []
-    waiting = list(channels)
-    while waiting and stop.signal is None:
-        for channel in list(waiting):
-            error = _ended(channel)
-            if error is None and channel.query.isActive:
-                continue
-            waiting.remove(channel)
-            if error is not None:
-                failed.append(error)
-                listener(ChannelFailed(channel.work.lease.channel, error.code, error.message))
-    return failed
-
-
-def _ended(channel: Running) -> AnabranchError | None:
-    """Wait a moment for a query; the error it ended with, if it did."""
-    try:
-        channel.query.awaitTermination(_LOOK_SECONDS)  # type: ignore[arg-type]  # it takes fractions
-    except StreamingQueryException as error:
-        return _reason(channel, error)
-    return channel.heartbeat.error
-
-
-def _reason(channel: Running, error: StreamingQueryException) -> AnabranchError:
-    """Why a query failed: what our own code raised inside it says more than Spark's wrapping."""
-    cause = channel.work.failure or error
-    if isinstance(cause, AnabranchError):
-        return cause
-    assert isinstance(cause, Exception)
-    reason = disk_failure(cause) or told(cause, f'channel "{channel.work.lease.channel}"', None)
-    reason.__cause__ = cause
-    return reason
+def wait(work: AtWork, listener: Listener, stop: Stop) -> list[AnabranchError]:
+    """Until every query has ended and the views are up to date; one that fails does not stop the others."""
+    looked = time.monotonic()
+    while stop.signal is None and (waiting := [c for c in work.channels if not c.over]):
+        if not work.once and time.monotonic() - looked > work.seconds:
+            work.views.refresh_if_moved()
+            looked = time.monotonic()
+        for channel in waiting:
+            channel.look()
+    failed = [c for c in work.channels if c.error is not None]
+    errors = [c.error for c in failed if c.error is not None]
+    if work.once and stop.signal is None:
+        errors += work.views.refresh(frozenset(name for c in failed for name in c.works[-1].work.sinks))
+    return errors
 
 
 @contextmanager

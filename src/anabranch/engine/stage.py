@@ -16,6 +16,7 @@ from anabranch.core.epoch import EpochKey, StagedFile
 from anabranch.core.quality import from_json, to_json, total
 from anabranch.engine.catalyst import collect_arrow, too_large_for_driver
 from anabranch.engine.rows import OutputColumns, Rows, Staged
+from anabranch.engine.worker_errors import marked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,7 +32,11 @@ def stage(
     A batch known to be `small` is collected and written by the driver: starting a task in a Python worker costs more
     than writing some thousand rows. It must be harmless to compute the frame a second time, which is done should the
     batch not be small after all.
+
+    With no output named, a batch is computed only if a flow keeps state.
     """
+    if not stagings and not any(part.stateful for part in parts):
+        return Staged({})
     if small:
         try:
             batches = collect_arrow(frame)
@@ -51,10 +56,11 @@ def _by_workers(
     A task that is tried again writes files of its own; only what a winning attempt answered is collected, so the
     others are leftovers, known by no receipt.
     """
-    tasks = frame.sparkSession.sparkContext.defaultParallelism
-    # Never more files per output than there are cores to write them.
-    write = writer(parts, stagings, key)
-    answers = frame.coalesce(tasks).mapInArrow(write, "files string, quality string").collect()
+    if not any(part.stateful for part in parts):
+        # Never more files per output than there are cores to write them. Where state is kept, partitions stay apart: a
+        # task that computes those of two operators fails in Spark's RocksDB store, which expects the state of one.
+        frame = frame.coalesce(frame.sparkSession.sparkContext.defaultParallelism)
+    answers = frame.mapInArrow(writer(parts, stagings, key), "files string, quality string").collect()
     staged: dict[str, list[StagedFile]] = {name: [] for name in stagings}
     for answer in answers:
         for output, files in json.loads(answer.files).items():
@@ -68,7 +74,8 @@ def writer(
     """The function that a task runs: Arrow batches of the wide frame in, one row with what was staged out."""
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        staged = written(Rows(parts, stagings, key, _task()), batches)
+        with marked():
+            staged = written(Rows(parts, stagings, key, _task()), batches)
         _forget_zip_files()
         yield _answer(staged)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from anabranch.core.declarations import Pipeline
 from anabranch.core.events import Listener, RunFinished
 from anabranch.core.plan import make_plan
-from anabranch.engine.channel import Running
+from anabranch.core.selection import Selection
 from anabranch.engine.flows import resolve_flows
 from anabranch.engine.planning import Planned, Planner
-from anabranch.engine.run import RunSummary, Stop, channels_running, summarize, wait
+from anabranch.engine.run import AtWork, RunSummary, Stop, at_work, wait
 from anabranch.load.project import Project
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Started:
     """Channels at work in the background."""
 
-    channels: Sequence[Running]
+    work: AtWork
     listener: Listener
     began: float = field(default_factory=time.monotonic)
     _stop: Stop = field(default_factory=Stop)
@@ -33,26 +33,27 @@ class Started:
     @property
     def summary(self) -> RunSummary:
         """What has been done so far."""
-        return summarize(self.channels, time.monotonic() - self.began)
+        return self.work.summary(time.monotonic() - self.began)
 
     def wait(self) -> RunSummary:
         """Until every channel has ended; raises the first error."""
-        failed = wait(self.channels, self.listener, self._stop)
+        failed = wait(self.work, self.listener, self._stop)
         if failed:
             raise failed[0]
         return self.summary
 
     def process_available(self) -> None:
         """Until everything that is there now has been taken in."""
-        for channel in self.channels:
-            channel.query.processAllAvailable()
+        for channel in self.work.channels:
+            channel.works[-1].query.processAllAvailable()
+        self.work.views.refresh_if_moved()
 
 
 @contextmanager
 def started(project: Project, pipeline: Pipeline, listener: Listener, *, once: bool = False) -> Iterator[Started]:
     """The channels of a pipeline at work, until the block ends."""
-    with channels_running(project, planner_of(pipeline), listener, once=once) as channels:
-        yield Started(channels, listener)
+    with at_work(project, planner_of(pipeline), listener, once=once, selection=Selection()) as work:
+        yield Started(work, listener)
 
 
 def run_to_the_end(project: Project, pipeline: Pipeline, listener: Listener) -> RunSummary:
@@ -68,6 +69,6 @@ def planner_of(pipeline: Pipeline) -> Planner:
 
     def plan(spark: SparkSession, known: Mapping[str, str]) -> Planned:
         resolved = resolve_flows(spark, pipeline)
-        return Planned(make_plan(resolved.graph, known), resolved.frames)
+        return Planned(make_plan(resolved.graph, known), resolved.frames, resolved.graph)
 
     return plan

@@ -1,11 +1,14 @@
 """The storage folder of a pipeline: where its things are, and whose they are.
 
 tables/NAME                       the tables, unless a sink has a path of its own
+staged/NAME                       rows for a sink that is a function, until it has taken them
 _anabranch/identity.json          which pipeline and ledger this storage belongs to
 _anabranch/ledger.db              the ledger, unless the project names another one
 _anabranch/checkpoints/CHANNEL/G  Spark's checkpoint of a channel, one folder per generation
 _anabranch/schemas/               schemas inferred from the files of a source, kept so that they stay the same
-_anabranch/logs/                  Spark's log
+_anabranch/queries/               which query made the rows of each table
+_anabranch/once/                  which flows that run once have run
+_anabranch/logs/                  Spark's log, and the events of every run
 """
 
 from __future__ import annotations
@@ -65,7 +68,8 @@ class Storage:
 
     def location(self, dataset: Dataset) -> str:
         """Where an output is kept, as the ledger remembers it: relative to the root when it is below it."""
-        return dataset.options.get("path") or f"tables/{dataset.name}"
+        kept_in = "staged" if dataset.handler else "tables"
+        return dataset.options.get("path") or f"{kept_in}/{dataset.name}"
 
     def absolute(self, location: str) -> str:
         """A location as a path or URL that can be opened.
@@ -102,11 +106,11 @@ def claim(storage: Storage, ledger: Ledger, name: str) -> PipelineRecord:
                 hint="put the storage folder back, or give the pipeline a new name",
             )
         text = json.dumps({"pipeline": record.pipeline_id, "name": name, "ledger": ledger.ledger_id}, indent=2)
-        _write_whole(storage.identity, text)
+        write_whole(storage.identity, text)
     return record
 
 
-def _write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
     """All of the text or no file at all, whatever crashes, and however many processes do it at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 
 from anabranch.connectors import delta
+from anabranch.connectors.registry import READABLE
 from anabranch.core.events import Listener
 from anabranch.engine.lease import lease
 from anabranch.engine.opened import Opened
@@ -61,6 +62,8 @@ def vacuum(opened: Opened, *, dry_run: bool) -> list[Vacuumed]:
                 ledger.prune(pipeline, channel.channel, published_before=horizon)
             needed = ledger.retained(pipeline, published_since=horizon)
             for output in channel.outputs:
+                if output.format not in READABLE:
+                    continue  # nothing of it is kept
                 versions = {int(t.version) for t in needed if t.location == output.location}
                 location = opened.storage.absolute(output.location)
                 hours = opened.project.retention_seconds / _HOUR

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
 import anabranch
 from anabranch.core.where import Where
+from anabranch.engine.worker_errors import from_worker
 from anabranch.errors import AnabranchError, UserCodeError, did_you_mean
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _OURS = str(Path(anabranch.__file__).parent)
 _PYTHON = str(Path(traceback.__file__).parent)
@@ -29,8 +34,28 @@ def user_code(what: str, where: Where) -> Iterator[None]:
         raise told(error, what, where) from error
 
 
-def told(error: Exception, what: str, where: Where | None) -> UserCodeError:
-    """The error as the author of the flow wants to read it."""
+@contextmanager
+def with_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Inside, the session has these settings; afterwards those that it had before."""
+    before: dict[str, str | None] = {}
+    try:
+        for key, value in settings.items():
+            had = spark.conf.get(key, None)
+            spark.conf.set(key, value)
+            before[key] = had
+        yield
+    finally:
+        for key, had in before.items():
+            if had is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, had)
+
+
+def told(error: Exception, what: str, where: Where | None) -> AnabranchError:
+    """The error as the author of the flow wants to read it; one of ours that came out of a worker as itself."""
+    if isinstance(error, PySparkException) and (ours := from_worker(str(error))):
+        return ours
     place = _line_in(error, where)
     if isinstance(error, PySparkException):
         condition = error.getCondition() or type(error).__name__

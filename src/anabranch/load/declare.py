@@ -18,6 +18,7 @@ from anabranch.load.source import definition_of
 from anabranch.load.standin import NeedsSpark, StandIn
 
 _NAME = re.compile(r"[\w-]+(\.[\w-]+)*")
+_QUOTED = re.compile(r"`([\w-]+)`")
 _NEEDED_OPTIONS = {
     **dict.fromkeys(("delta", "parquet", "json", "csv", "orc", "text", "avro"), '{"path": "..."}'),
     "kafka": '{"kafka.bootstrap.servers": "...", "topic": "..."}',
@@ -50,7 +51,7 @@ class Arguments:
             self.fault("PROJECT_MISSING_ARGUMENT", f"{argument} is missing", f'write {argument}="..."')
         elif not isinstance(value, str):
             self.wrong_type(argument, "text", value, f'write {argument}="..."')
-        elif not _NAME.fullmatch(name := without_live(value)):
+        elif not _NAME.fullmatch(name := _QUOTED.sub(r"\1", without_live(value))):
             hint = "use letters, digits, _ and -, with dots between catalog, database and table"
             self.fault("PROJECT_BAD_NAME", f'"{value}" is not a name for a dataset or flow', hint)
         else:

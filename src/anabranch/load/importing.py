@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from anabranch.core.declarations import Dataset, Flow, Kind, Pipeline
 from anabranch.core.plan import refused
 from anabranch.core.where import Where
 from anabranch.errors import ProjectError
+from anabranch.load.at_rest import reads_at_rest
 from anabranch.load.databricks import NOTEBOOK_NAMES, Finding, Verdict, findings_in
 from anabranch.load.library_files import KINDS
 from anabranch.load.project import SPEC_NAMES, Project, examine_project, project_at
@@ -22,7 +22,6 @@ from anabranch.load.standin import StandIn
 #: What may only seem wrong when a part of the files could not be run, or was not named.
 _OF_MISSING_NAMES = {"PROJECT_UNKNOWN_INPUT", "PROJECT_UNKNOWN_TARGET", "PROJECT_NO_FLOW"}
 _WORST = [Verdict.RUNS, Verdict.DIFFERS, Verdict.NOT_SUPPORTED]
-_STREAMING = ("readStream", "read_stream")
 
 
 def look_at(paths: Sequence[Path]) -> list[Finding]:
@@ -118,17 +117,9 @@ def _span(flow: Flow) -> tuple[str, int, int]:
 
 
 def _batch_table(flow: Flow, pipeline: Pipeline) -> Finding | None:
-    """`dlt.table` over a batch query: a materialized view on Databricks. Only what is plain from its code is said."""
+    """`dp.table` over a batch query: a materialized view on Databricks. Only what is plain from its code is said."""
     kinds = {d.name: d.kind for d in pipeline.datasets}
-    function = plain_function(flow.query)
-    node = function_node(function.__code__) if function and function.__code__.co_filename == flow.where.file else None
-    if node is None or flow.once or flow.changes or kinds.get(flow.target) is not Kind.STREAMING_TABLE:
-        return None
-    names = {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
-    texts = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-    called = {each.func.id for each in ast.walk(node) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)}
-    streams = names & set(_STREAMING) or called & set(_STREAMING) or any("stream" in text.lower() for text in texts)
-    if streams or not names & {"read", "table", "sql"} or called:
+    if flow.once or flow.changes or kinds.get(flow.target) is not Kind.STREAMING_TABLE or not reads_at_rest(flow.query):
         return None
     why = "on Databricks a table over a batch query is a materialized view; here a table needs a streaming query"
     hint = "read with spark.readStream, or declare it with @dp.materialized_view"

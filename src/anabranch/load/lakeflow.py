@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from anabranch import pipelines
+from anabranch.load.at_rest import reads_at_rest
 from anabranch.load.declare import without_live
 
 #: Names of earlier versions, with what each is called now.
@@ -43,7 +44,22 @@ def lakeflow_module(name: str) -> ModuleType:
     """A module with every name, the current and the earlier ones."""
     module = ModuleType(name, pipelines.__doc__)
     vars(module).update(_everything())
+    if name == _NAME_OF_DLT:
+        vars(module).update({"table": table, "create_table": table})
     return module
+
+
+def table(query_function: Any = None, **arguments: Any) -> Any:
+    """`dlt.table`: a materialized view if the function reads tables at rest, as on Databricks; else a streaming table.
+
+    What it reads is taken from its code; where that is not plain, it is a streaming table.
+    """
+
+    def declare(function: Any) -> Any:
+        made = pipelines.materialized_view if reads_at_rest(function) else pipelines.table
+        return made(**arguments)(function) if arguments else made(function)
+
+    return declare if query_function is None else declare(query_function)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from anabranch.core.declarations import Flow, Pipeline
+from anabranch.core.names import HOME
 from anabranch.core.where import Where
 from anabranch.errors import ProjectError, ProjectErrors
 from anabranch.load.declare import without_live
@@ -64,7 +65,8 @@ def examine_pipeline(
 
     `notebook` has names that files get beside `spark`.
     """
-    registry = Registry()
+    home = (project.catalog or HOME[0], project.database or HOME[1])
+    registry = Registry(home)
     with ExitStack() as stack:
         spark = stack.enter_context(_spark(registry) if with_spark else _no_spark(project))
         stack.enter_context(registering(registry))
@@ -73,13 +75,13 @@ def examine_pipeline(
         if with_spark:
             stack.enter_context(_shipped_by_value())
         stopped = [found for file in project.files if (found := _run(file, around, registry, with_spark))]
-        flows = tuple(_finished(declared, around) for declared in registry.flows)
+        flows = tuple(_finished(declared, around, registry) for declared in registry.flows)
         datasets = registry.finished_datasets()
     notes = tuple(found for found in stopped if found.code == NOTE)
     problems = [*(found for found in stopped if found.code != NOTE), *registry.problems]
     once = {(problem.code, problem.where, problem.message): problem for problem in problems}
     notes += tuple(registry.warnings)
-    pipeline = Pipeline(project.name, datasets, flows, Where(str(project.spec_file)))
+    pipeline = Pipeline(project.name, datasets, flows, Where(str(project.spec_file)), home)
     return Loaded(pipeline, notes, tuple(once.values()), complete=not stopped)
 
 
@@ -98,17 +100,18 @@ def _run(file: Path, around: Surroundings, registry: Registry, with_spark: bool)
     return None
 
 
-def _finished(declared: DeclaredFlow, around: Surroundings) -> Flow:
-    """The flow with its variables as they were when it was declared, and with its inputs."""
+def _finished(declared: DeclaredFlow, around: Surroundings, registry: Registry) -> Flow:
+    """The flow with its variables as they were when it was declared, its target by the name it has, and its inputs."""
     query = as_seen(declared.flow.query, declared.seen)
+    flow = dataclasses.replace(declared.flow, target=registry.target(declared.flow.target))
     if declared.inputs_said:
-        return declared.flow
+        return flow
     try:
         inputs = find_inputs(query, around.is_ours)
     except NeedsSpark:
-        return dataclasses.replace(declared.flow, query=query, inputs_known=False)
+        return dataclasses.replace(flow, query=query, inputs_known=False)
     names = tuple(dict.fromkeys(without_live(name) for name in inputs.names))
-    return dataclasses.replace(declared.flow, query=query, inputs=names, inputs_known=inputs.known)
+    return dataclasses.replace(flow, query=query, inputs=names, inputs_known=inputs.known)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from types import MethodType
 from typing import Any
 
 from anabranch.core.declarations import Dataset, Expectation, Flow, Unique
+from anabranch.core.names import HOME, resolve
 from anabranch.core.where import Where
 from anabranch.errors import ProjectError
 from anabranch.load.late_binding import Seen, as_seen, seen_by
@@ -48,6 +49,7 @@ class Registry:
     A faulty declaration is reported and the file goes on: one run finds the faults of all of them.
     """
 
+    home: tuple[str, str] = HOME  # the catalogue and the database that names leave out
     datasets: list[Dataset] = field(default_factory=list)
     flows: list[DeclaredFlow] = field(default_factory=list)
     problems: list[ProjectError] = field(default_factory=list)
@@ -94,6 +96,10 @@ class Registry:
         if dataset and rules:
             self.add_rules(dataset, rules)
 
+    def target(self, name: str) -> str:
+        """The dataset that a flow or a rule means; a name that nothing has stays as it is."""
+        return resolve(name, [d.name for d in self.datasets], self.home) or name
+
     def finished_datasets(self) -> tuple[Dataset, ...]:
         """Every dataset with its rules; rules on functions that no decorator declared are reported."""
         for known in [each for each in self._functions.values() if each.rules and not each.declared]:
@@ -109,7 +115,7 @@ class Registry:
 
     def _finished(self, dataset: Dataset) -> Dataset:
         rules: list[Rule] = [*dataset.expectations, *dataset.unique]
-        for name, more in self._rules:
+        for name, more in ((self.target(name), more) for name, more in self._rules):
             # The same rule over two flows into one table is one rule of the table.
             rules += [rule for rule in more if name == dataset.name and not any(_same(rule, old) for old in rules)]
         handler = dataset.handler and as_seen(dataset.handler, self._handlers[dataset.name])

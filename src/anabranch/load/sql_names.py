@@ -32,6 +32,8 @@ _END_OF_FROM = frozenset(
 _AFTER_BARE_STREAM = _END_OF_FROM.union(
     ["as", "join", "left", "right", "inner", "full", "cross", "semi", "anti", "natural", "on", "using", "tablesample"]
 )
+#: Words that can follow a table and are not what it is called in the query.
+NOT_AN_ALIAS = _AFTER_BARE_STREAM.union(["version", "timestamp", "for"])
 _NO_TABLE = frozenset(["select", "values", "with", "from", "map", "reduce", "lateral", "where", "as", "on"])
 _FUNCTIONS_WITH_FROM = frozenset(["extract", "trim", "substring", "substr", "overlay", "position"])
 _BEFORE_TABLE_QUERY = frozenset(["(", ";", "union", "all", "distinct", "except", "intersect", "minus", "as"])
@@ -47,14 +49,27 @@ class SqlNames:
 
 
 @dataclass(frozen=True, slots=True)
-class _Token:
+class Token:
+    """A word, a name, a text or a sign, and where it stands."""
+
     text: str
     kind: str
+    start: int
+    end: int
 
     @property
     def word(self) -> str:
         """The keyword or sign in small letters; nothing for what cannot be one."""
         return self.text.lower() if self.kind in ("word", "sign") else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A table's name as the tokens from `first` up to `end`."""
+
+    name: str
+    first: int
+    end: int
 
 
 @dataclass(slots=True)
@@ -79,20 +94,31 @@ def sql_names(text: str) -> SqlNames:
     return _Reader(_tokens(text)).read()
 
 
-def _tokens(text: str) -> list[_Token]:
+def table_places(text: str) -> tuple[list[Token], list[Place]]:
+    """The tokens of a query, and the tables among them, also those that are read again.
+
+    >>> table_places("SELECT a.x FROM a JOIN db.`b`")[1]
+    [Place(name='a', first=5, end=6), Place(name='db.b', first=7, end=10)]
+    """
+    reader = _Reader(_tokens(text))
+    reader.read()
+    return reader.tokens, reader.places
+
+
+def _tokens(text: str) -> list[Token]:
     tokens, at = [], 0
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:  # cannot be: a sign is any character
             break
-        at, kind = match.end(), match.lastgroup or ""
+        start, at, kind = at, match.end(), match.lastgroup or ""
         if kind == "comment":
             at = _end_of_comment(text, at)
         elif kind == "sign" and match.group() == "|" and text[at : at + 1] == ">":
-            tokens.append(_Token("|>", "sign"))
             at += 1
+            tokens.append(Token("|>", "sign", start, at))
         elif kind != "space":
-            tokens.append(_Token(match.group(), kind))
+            tokens.append(Token(match.group(), kind, start, at))
     return tokens
 
 
@@ -111,11 +137,12 @@ def _end_of_comment(text: str, at: int) -> int:
 class _Reader:
     """Goes through the words once, keeping what each open parenthesis means."""
 
-    def __init__(self, tokens: list[_Token]) -> None:
+    def __init__(self, tokens: list[Token]) -> None:
         self.tokens = tokens
         self.at = 0
         self.levels = [_Level()]
         self.names: dict[str, None] = {}
+        self.places: list[Place] = []
         self.known = not any(HOLE in token.text for token in tokens if token.kind not in ("text", "raw"))
 
     def read(self) -> SqlNames:
@@ -226,14 +253,14 @@ class _Reader:
         """`IDENTIFIER('name')`; anything but one literal is computed."""
         inside = self.tokens[self.at + 2 : self.at + 4]
         if len(inside) == 2 and inside[0].kind == "text" and inside[1].text == ")" and HOLE not in inside[0].text:
-            self.names[inside[0].text[1:-1]] = None
+            self._found(inside[0].text[1:-1], self.at, self.at + 4)
             self.at += 4
         else:
             self.known = False
             self.at += 1
 
     def _table(self) -> None:
-        parts = [self.tokens[self.at].text]
+        first, parts = self.at, [self.tokens[self.at].text]
         self.at += 1
         while (
             self._word() == "."
@@ -247,7 +274,11 @@ class _Reader:
         is_file = len(parts) == 2 and parts[0].lower() in _FILE_FORMATS and ("/" in parts[1] or ":" in parts[1])
         is_cte = len(parts) == 1 and any(name.lower() in level.ctes for level in self.levels)
         if not (is_function or is_file or is_cte or not name or HOLE in name):
-            self.names[name] = None
+            self._found(name, first, self.at)
+
+    def _found(self, name: str, first: int, end: int) -> None:
+        self.names[name] = None
+        self.places.append(Place(name, first, end))
 
 
 def _unquoted(part: str) -> str:

@@ -30,8 +30,11 @@ def read_cut(connection: Connection, pipeline_id: str, at: Mapping[str, int]) ->
         row = _chosen(connection, pipeline_id, channel, at.get(channel))
         if row is None:
             continue
+        parts = _tables(connection, row)
+        if not parts:  # all that it had was dropped
+            continue
         found[channel] = row["epoch"]
-        for table in _tables(connection, row):
+        for table in parts:
             # An output that moved to another channel is named by both until the old one's epochs are forgotten.
             if table.name not in tables or owners.get(table.name) == channel:
                 tables[table.name] = table

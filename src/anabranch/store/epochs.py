@@ -186,6 +186,27 @@ def publish(connection: Connection, channel: Row, key: EpochKey, window: float, 
     crash.point("publishing")
 
 
+def join(
+    connection: Connection, key: EpochKey, place: OutputRecord, receipt: Receipt, applied: Applied, at: float
+) -> None:
+    """Give an output a part in an epoch that is published: it stands at this version there.
+
+    One that is new has been given the rows of all epochs up to this one; one that was there has been rebuilt of them.
+    """
+    row = stored(connection, key)
+    if row["state"] != State.PUBLISHED:
+        raise still_open(key, State(row["state"]))
+    found = sinks_of(connection, key)
+    new = {**_new_sink(key, place, receipt), "version": applied.version, "applied_at": float(at)}
+    new["applied_checksum"] = applied_seal(new)
+    if place.name in found:
+        mine = and_(at_key(sinks, key), sinks.c.sink == place.name)
+        connection.execute(update(sinks).where(mine).values(new))
+        return
+    connection.execute(insert(sinks), new)
+    _write_epoch(connection, row, sinks=json.dumps(sorted([*found, place.name])))
+
+
 def give_up(connection: Connection, pipeline_id: str, channel: str) -> None:
     """Discard the epoch of a channel that is still open, if there is one."""
     row = newest(connection, pipeline_id, channel)

@@ -29,7 +29,7 @@ from sqlalchemy import Connection, select
 from anabranch.core.epoch import OPEN, Applied, CutRecord, CutTable, EpochKey, Receipt, State
 from anabranch.core.quality import FlowQuality
 from anabranch.errors import CommitUnknown, InternalError, LockHeld
-from anabranch.store import channels, cuts, epoch_rows, epochs, schema
+from anabranch.store import channels, cuts, drops, epoch_rows, epochs, schema
 from anabranch.store import lease as leases
 from anabranch.store.database import Database
 from anabranch.store.lease import Holder, Lease
@@ -125,6 +125,24 @@ class Ledger:
 
         return self._database.write(work)
 
+    def output(self, pipeline_id: str, name: str) -> drops.Known | None:
+        """An output that a channel has, that an epoch still names, or whose removal was begun."""
+        return self._database.read(lambda c: drops.find(c, pipeline_id, name))
+
+    def drop(self, lease: Lease, name: str) -> None:
+        """Take an output out of its channel and the newest cut; `dropped` says that its files are gone as well."""
+
+        def work(connection: Connection) -> None:
+            leases.fenced_channel(connection, self._database, lease)
+            if known := drops.find(connection, lease.pipeline_id, name):
+                drops.begin(connection, self._database, lease.pipeline_id, known)
+
+        self._database.write(work, repeatable=True)
+
+    def dropped(self, pipeline_id: str, name: str) -> None:
+        """Forget that an output was to be removed: it is."""
+        self._database.write(lambda c: drops.end(c, pipeline_id, name), repeatable=True)
+
     # Leases
 
     def acquire(self, pipeline_id: str, channel: str, *, seconds: float, wait: float = 0.0) -> Lease:
@@ -205,6 +223,10 @@ class Ledger:
             epochs.publish(connection, row, key, window, times)
 
         self._database.write(work, repeatable=True)
+
+    def join(self, lease: Lease, key: EpochKey, output: OutputRecord, receipt: Receipt, applied: Applied) -> None:
+        """Let an output that has the rows of all epochs up to a published one stand at it."""
+        self._change(lease, key, lambda c: epochs.join(c, key, output, receipt, applied, time.time()))
 
     def _change(self, lease: Lease, key: EpochKey, work: epochs.Change, *, repeatable: bool = True) -> None:
         _same_channel(lease, key)

@@ -1,0 +1,159 @@
+"""Sinks that are a function of the user: each epoch's rows are handed to it, from staged files that stay the same.
+
+The rows are staged below the storage. Once the epoch is decided the function is called with exactly these files, then a
+marker says that it came to its end, then the files go. Killed before the marker is there, the function is called again
+with the same rows and the same number: what it did in between is not known to anybody but itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from anabranch.connectors.contract import Capabilities, Staging
+from anabranch.connectors.delta_log import staged_name, staged_prefix
+from anabranch.connectors.delta_schema import delta_arrow_schema, delta_json
+from anabranch.connectors.folder import Folder
+from anabranch.core import crash
+from anabranch.core.epoch import Applied, EpochKey, Receipt, StagedFile
+from anabranch.errors import InternalError, StateError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Hands rows to the user's function: the paths of the files, their schema in Delta's JSON form, the epoch.
+Handler = Callable[[Sequence[str], str, int], None]
+
+#: Where the markers are, in a folder for each channel.
+TAKEN = "_taken"
+
+#: What a sink stands at that has not been given a row yet.
+NOTHING = "none"
+
+_MARKER = re.compile(r"(\d+)-(\d+)")
+
+
+class ForeachBatchSink:
+    """A function of rows and an epoch; without its `handler`, when the project is not loaded, it cannot be called."""
+
+    format = "foreach_batch"
+    capabilities = Capabilities(
+        exactly_once=False,  # the function may be called again for an epoch whose answer was lost
+        idempotent_by="a marker in the sink's folder, written after the function has returned",
+        pinned_reads=False,
+        schema_evolution="additive",
+    )
+
+    def __init__(self, name: str, location: str, handler: Handler | None = None) -> None:
+        self.name, self.location = name, location
+        self.folder = Folder(location)
+        self._handler = handler
+        self._owner = hashlib.blake2b(name.encode(), digest_size=4).hexdigest()
+        self._schema: pa.Schema | None = None
+
+    def examine(self, schema: pa.Schema) -> str:
+        """What becomes of rows of this schema."""
+        delta_arrow_schema(schema)
+        return "rows are handed to a function"
+
+    def prepare(self, schema: pa.Schema) -> None:
+        """Whatever columns there are, the function gets them."""
+        self._schema = delta_arrow_schema(schema)
+
+    def staging(self, key: EpochKey, token: int) -> Staging:
+        """Files go into the sink's own folder, which nobody else reads."""
+        prefix = staged_prefix(self._owner, key.generation, key.epoch, token)
+        return Staging(self.name, self.location, prefix, self._prepared())
+
+    def receipt(self, key: EpochKey, files: Iterable[StagedFile], *, replace: bool = False) -> Receipt:
+        """The files in a fixed order; a function is not told whether they replace others."""
+        found = tuple(sorted(files, key=lambda f: f.path))
+        return Receipt(self.name, found, delta_json(self._prepared()), replace)
+
+    def damaged(self, receipt: Receipt) -> str | None:
+        """What is wrong with the staged files, reading every byte."""
+        return self.folder.damage(receipt.files)
+
+    def apply(self, key: EpochKey, receipt: Receipt) -> Applied:
+        """Call the function, unless it is known to have come to its end; an epoch without rows is not told."""
+        if not receipt.files:
+            return Applied(self.version())
+        found = self.find(key)
+        if found is None:
+            self._call(key, receipt)
+            self._mark(key)
+            crash.point("committed", self.name)
+        self.discard(f.path for f in receipt.files)
+        return found or Applied(_marker(key))
+
+    def find(self, key: EpochKey) -> Applied | None:
+        """Whether the function has returned for this epoch. Epochs are finished in their order."""
+        newest = self.latest(key)
+        return Applied(_marker(key), already=True) if newest is not None and newest >= key.epoch else None
+
+    def latest(self, key: EpochKey) -> int | None:
+        """The newest epoch for which the function has returned."""
+        epochs = (
+            epoch for generation, epoch in self._markers(f"{TAKEN}/{key.channel}") if generation == key.generation
+        )
+        return max(epochs, default=None)
+
+    def version(self) -> str:
+        """Generation and epoch of the last rows that the function was given."""
+        newest = max(self._markers(TAKEN, deep=True), default=None)
+        return NOTHING if newest is None else f"{newest[0]}-{newest[1]}"
+
+    def has(self, version: str) -> bool:
+        """Nobody can ask a function what it has done with its rows."""
+        return True
+
+    def leftovers(self, keep: frozenset[str], token: int) -> list[tuple[str, int]]:
+        """Staged files of older attempts that no epoch waits for."""
+        return sorted(
+            (found.path, found.size)
+            for found in self.folder.files(without=TAKEN)
+            if (parts := staged_name(found.path)) and int(parts["token"]) < token and found.path not in keep
+        )
+
+    def discard(self, paths: Iterable[str]) -> None:
+        """Remove staged files."""
+        for path in paths:
+            if staged_name(path) is None:
+                raise InternalError("NOT_A_STAGED_FILE", f"{path} was not staged by {self.name}, it is not removed")
+            self.folder.remove(path)
+
+    def _prepared(self) -> pa.Schema:
+        if self._schema is None:
+            raise InternalError("SINK_NOT_PREPARED", f'"{self.name}" was asked to stage rows before prepare')
+        return self._schema
+
+    def _call(self, key: EpochKey, receipt: Receipt) -> None:
+        if self._handler is None:
+            raise StateError(
+                "HANDLER_NEEDED",
+                f'epoch {key.epoch} of channel "{key.channel}" has {receipt.rows} rows for the function "{self.name}", '
+                "which is not at hand: only a run loads the project's code",
+                hint="anabranch run; if the project no longer has the function, put it back for one run, or start "
+                f"the channel over: anabranch reset {key.channel}",
+            )
+        self._handler([f"{self.location}/{f.path}" for f in receipt.files], receipt.schema, key.epoch)
+
+    def _mark(self, key: EpochKey) -> None:
+        """Make it known that the function has returned; markers of earlier epochs say nothing more by then."""
+        path = f"{TAKEN}/{key.channel}/{_marker(key)}"
+        self.folder.create(path).close()
+        self.folder.sync_file(path)
+        self.folder.sync([path])
+        for generation, epoch in self._markers(f"{TAKEN}/{key.channel}"):
+            if (generation, epoch) < (key.generation, key.epoch):
+                self.folder.remove(f"{TAKEN}/{key.channel}/{generation}-{epoch}")
+
+    def _markers(self, under: str, *, deep: bool = False) -> list[tuple[int, int]]:
+        names = (found.path.rpartition("/")[2] for found in self.folder.files(under, deep=deep))
+        return [(int(match[1]), int(match[2])) for name in names if (match := _MARKER.fullmatch(name))]
+
+
+def _marker(key: EpochKey) -> str:
+    return f"{key.generation}-{key.epoch}"
