@@ -30,8 +30,8 @@ check: $(READY) ## look at the code: ruff, mypy --strict, who may import whom
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports
 
-bench: java $(READY) ## measure, and write bench/results; QUICK=1: within three minutes
-	@$(VENV)/bin/python bench/run.py $(if $(QUICK),--quick)
+bench: java $(READY) ## measure, and write bench/results; QUICK=1: within three minutes; ONLY=three,small: some cases
+	@$(VENV)/bin/python bench/run.py $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
 
 soak: java $(READY) ## kill and recover a pipeline, ROUNDS times (default 20)
 	@$(VENV)/bin/python tests/crash/soak.py --rounds $(ROUNDS)

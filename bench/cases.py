@@ -107,21 +107,32 @@ def _rows(way: str, task: Task, output: shape.Output) -> int:
     return int(DeltaTable(task.place(output)).to_pyarrow_dataset().count_rows())
 
 
-def many_outputs(bench: Bench) -> Iterator[Record]:
-    """1, 3, 10 and 30 outputs from the same events, and ten that all hold every event."""
-    if bench.quick:
-        yield from _outputs(bench, 1, (ways.OURS, ways.PYARROW), 2)
-        yield from _outputs(bench, 3, (ways.OURS, ways.PARQUET, ways.DELTA, ways.STREAMS, *FLOORS), 2)
-        yield from _outputs(bench, 10, (ways.OURS, ways.DELTA, ways.STREAMS), 1)
-    else:
-        batches = (ways.PARQUET, ways.DELTA, ways.DELTA_THREADS)
-        yield from _outputs(bench, 1, (ways.OURS, *batches, ways.STREAMS, ways.PIPELINES, *FLOORS), 2)
-        every = (ways.OURS, *batches, ways.PARQUET_THREADS, ways.STREAMS, ways.PIPELINES, *FLOORS)
-        yield from _outputs(bench, 3, every, 3)
-        yield from _outputs(bench, 10, (ways.OURS, *batches, *FLOORS), 2)
-        yield from _outputs(bench, 10, (ways.STREAMS, ways.PIPELINES), 1)  # minutes each
-        yield from _outputs(bench, 30, (ways.OURS, *batches, ways.STREAMS, *FLOORS), 1)
-    yield from _copies(bench)
+BATCHES = (ways.PARQUET, ways.DELTA, ways.DELTA_THREADS)
+
+
+def one_output(bench: Bench) -> Iterator[Record]:
+    """One output."""
+    more = () if bench.quick else (*BATCHES, ways.STREAMS, ways.PIPELINES, ways.DUCKDB)
+    yield from _outputs(bench, 1, (ways.OURS, ways.PYARROW, *more), 2)
+
+
+def three_outputs(bench: Bench) -> Iterator[Record]:
+    """Three outputs, in every way there is."""
+    usual = (ways.OURS, ways.PARQUET, ways.DELTA, ways.STREAMS, *FLOORS)
+    more = () if bench.quick else (ways.DELTA_THREADS, ways.PARQUET_THREADS, ways.PIPELINES)
+    yield from _outputs(bench, 3, (*usual, *more), 2 if bench.quick else 3)
+
+
+def ten_outputs(bench: Bench) -> Iterator[Record]:
+    """Ten outputs; the slowest ways take minutes each."""
+    yield from _outputs(bench, 10, (ways.OURS, ways.DELTA, ways.STREAMS), 1)
+    if not bench.quick:
+        yield from _outputs(bench, 10, (ways.PARQUET, ways.DELTA_THREADS, ways.PIPELINES, *FLOORS), 1)
+
+
+def thirty_outputs(bench: Bench) -> Iterator[Record]:
+    """Thirty outputs."""
+    yield from _outputs(bench, 30, (ways.OURS, *BATCHES, ways.STREAMS, *FLOORS), 1)
 
 
 def _outputs(bench: Bench, count: int, names: Sequence[str], rounds: int) -> Iterator[Record]:
@@ -136,7 +147,7 @@ def few_events() -> Path:
     return shape.event_files("events-1000", 1000, 1)
 
 
-def _copies(bench: Bench) -> Iterator[Record]:
+def copies(bench: Bench) -> Iterator[Record]:
     """Ten full copies beside one, and what pyarrow needs only to encode one."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -228,9 +239,23 @@ def planning(bench: Bench) -> Iterator[Record]:
     yield best("planning 30 outputs", ways.OURS, 30, 0, costs[1:])
 
 
-def all_cases(bench: Bench) -> Iterator[Record]:
-    """Every case of this run. Short epochs come when the JVM has compiled what they need, as in a stream that runs."""
+#: In the order of a run. Short epochs come when the JVM has compiled what they need, as in a stream that runs.
+CASES = {
+    "planning": planning,
+    "one": one_output,
+    "three": three_outputs,
+    "ten": ten_outputs,
+    "copies": copies,
+    "small": small_epochs,
+    "large": large_epoch,
+    "many": many_epochs,
+    "thirty": thirty_outputs,
+}
+QUICK = ("planning", "one", "three", "ten", "copies", "small")
+
+
+def all_cases(bench: Bench, names: Sequence[str]) -> Iterator[Record]:
+    """The named cases."""
     warm_up(bench)
-    cases = [planning, many_outputs, small_epochs]
-    for case in cases if bench.quick else [*cases, large_epoch, many_epochs]:
-        yield from case(bench)
+    for name in names:
+        yield from CASES[name](bench)

@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 import startup
-from cases import Bench, all_cases
-from measure import adopt_orphans
+from cases import CASES, QUICK, Bench, all_cases
+from measure import Record, adopt_orphans
 from plot import plot
 from report import goals, table
 from shape import DATA
@@ -36,20 +36,24 @@ def main() -> None:
     """Run the cases and write down what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer events, ways and rounds: within three minutes")
-    quick = parser.parse_args().quick
+    parser.add_argument(
+        "--only", metavar="A,B", help=f"only these cases, beside what was found before: {', '.join(CASES)}"
+    )
+    said = parser.parse_args()
+    quick, names = said.quick, said.only.split(",") if said.only else list(QUICK if said.quick else CASES)
     started = time.monotonic()
 
     def say(line: str) -> None:
         print(f"[{time.monotonic() - started:6.0f} s] {line}", file=sys.stderr, flush=True)
 
     adopt_orphans()
-    records = []
+    records = _found_before() if said.only else []
     DATA.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="run-", dir=DATA) as name:  # beside the events, which are linked into it
         spark = open_session(app_name="bench", log_folder=Path(name) / "log", settings=SETTINGS)
         try:
-            for record in all_cases(Bench(spark, Path(name), quick, say)):
-                records.append(record)
+            for record in all_cases(Bench(spark, Path(name), quick, say), names):
+                records = [r for r in records if (r.case, r.way) != (record.case, record.way)] + [record]
                 _write([r.as_json() for r in records])  # what is there so far, should the rest not come
         finally:
             spark.stop()
@@ -62,6 +66,11 @@ def main() -> None:
     print(goals(records))
     print("\ncold start of the light verbs:")
     startup.main()
+
+
+def _found_before() -> list[Record]:
+    found = RESULTS / "latest.json"
+    return [Record(**r) for r in json.loads(found.read_text())] if found.exists() else []
 
 
 def _write(records: list[dict[str, object]]) -> None:
