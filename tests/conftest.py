@@ -96,3 +96,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session = open_session(app_name="tests", log_folder=tmp_path_factory.mktemp("spark-log"), settings={})
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def crash_points_not_passed_yet() -> None:
+    """A point is to be hit the first time that this test passes it, whatever tests before have passed."""
+    from anabranch.core import crash
+
+    crash._hits.clear()

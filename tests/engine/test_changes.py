@@ -17,7 +17,7 @@ from anabranch.core.changes import Changes
 from anabranch.core.declarations import Dataset, Flow, Kind, Pipeline
 from anabranch.core.where import Where
 from anabranch.engine.started import run_to_the_end
-from anabranch.errors import AnabranchError, ProjectError
+from anabranch.errors import AnabranchError, ProjectError, ProjectErrors
 from anabranch.load.project import project_at
 
 pytestmark = pytest.mark.spark
@@ -129,9 +129,9 @@ def test_what_cannot_be_computed_is_refused(feed: Feed) -> None:
         {"sequence_by": "at", "keys": ("no",)},
         {"sequence_by": "at", "deletes": "op ="},
     ):
-        with pytest.raises(ProjectError) as caught:
+        with pytest.raises(ProjectErrors) as refused:
             run(feed, pipeline(feed, **about))
-        assert caught.value.code == "CHANGES_INVALID"
+        assert [problem.code for problem in refused.value.problems] == ["CHANGES_INVALID"]
     with pytest.raises(ProjectError) as caught:
         anabranch.fan_out(feed.stream, {"people": Output(lambda df: df, keys=("id",))}, storage=feed.lake).run_once()
     assert caught.value.code == "UPSERT_INCOMPLETE"

@@ -192,7 +192,7 @@ def refusal(unique: Unique, kind: Kind = Kind.STREAMING_TABLE, changes: Changes 
     rest = Dataset("rest", Kind.STREAMING_TABLE, HERE)
     flows = (
         Flow("orders", "orders", lambda: None, HERE, changes=changes),
-        Flow("r", "rest", lambda: None, HERE, ("orders",)),
+        Flow("r", "rest", lambda: None, HERE, () if changes else ("orders",)),  # changes are not read as a stream
     )
     try:
         make_plan(build(Pipeline("p", (table, rest), flows, HERE)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from anabranch.core.declarations import Dataset, Flow, Kind, Pipeline
 from anabranch.core.events import ChannelFailed, EpochPublished, Event, ViewKept
 from anabranch.core.where import Where
 from anabranch.engine import views as engine_views
-from anabranch.engine.started import run_to_the_end
+from anabranch.engine.run import run
+from anabranch.engine.started import run_to_the_end, started
 from anabranch.errors import AnabranchError
 from anabranch.load.project import project_at
 
@@ -243,3 +245,42 @@ def test_a_view_of_a_stream_is_refused_with_what_to_do(shop: Shop) -> None:
         shop.run()
     assert caught.value.code == "VIEW_NOT_BATCH"
     assert len(shop.rows("orders")) == 3
+
+
+def test_a_view_follows_its_table_while_that_goes_on(shop: Shop) -> None:
+    shop.view("totals", shop.by_country)
+    made = Pipeline("shop", tuple(shop.datasets.values()), tuple(shop.flows.values()), HERE)
+    with started(project_at(shop.lake, "shop", trigger_seconds=0), made, shop.events.append) as work:
+        work.process_available()
+        assert shop.rows("totals") == shop.model()
+        shop.feed((4, "it", 8))
+        work.process_available()
+        assert shop.rows("totals") == shop.model()
+        work.process_available()  # nothing has moved
+    assert shop.published("totals") == 2
+
+
+def test_following_from_the_command_refreshes_views_until_it_is_stopped(made: Any) -> None:
+    code = """
+    @dp.table
+    def orders():
+        return spark.readStream.schema("id INT").json(LANDING)
+
+    @dp.materialized_view
+    def counted():
+        return spark.read.table("orders").selectExpr("count(*) AS n")
+    """
+    made.write(code, trigger="0 seconds")
+    made.feed([{"id": 1}])
+    fed = []
+
+    def listen(event: Event) -> None:
+        made.events.append(event)
+        if isinstance(event, EpochPublished) and event.channel == "counted":
+            if fed:
+                signal.raise_signal(signal.SIGTERM)
+            else:
+                fed.append(made.feed([{"id": 2}, {"id": 3}]))
+
+    run(made.project, once=False, listener=listen)
+    assert made.rows("counted") == [{"n": 3}]

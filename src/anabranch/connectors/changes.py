@@ -7,7 +7,8 @@ goes through another type. Sequences are compared as Spark compares them: null b
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -211,21 +212,32 @@ def _numbered(table: pa.Table) -> pa.Table:
     return table.append_column(_ROW, pa.arange(0, table.num_rows))
 
 
-#: Opening a database takes longer than most questions; sinks are applied by several threads.
-_databases = threading.local()
+_databases = threading.local()  # sinks are applied by several threads
+
+
+@contextmanager
+def asking() -> Iterator[duckdb.DuckDBPyConnection]:
+    """One database for all questions inside: opening it takes longer than most of them."""
+    if (opened := getattr(_databases, "mine", None)) is not None:
+        yield opened
+        return
+    with closing(duckdb.connect(config={"threads": 1})) as database:
+        _databases.mine = database
+        try:
+            yield database
+        finally:
+            _databases.mine = None
 
 
 def _ask(query: str, **tables: Any) -> pa.Table:
-    if not hasattr(_databases, "mine"):
-        _databases.mine = duckdb.connect(config={"threads": 1})
-    database = _databases.mine
-    for name, table in tables.items():
-        database.register(name, table)
-    try:
-        return database.sql(query).to_arrow_table()
-    finally:
-        for name in tables:
-            database.unregister(name)
+    with asking() as database:
+        for name, table in tables.items():
+            database.register(name, table)
+        try:
+            return database.sql(query).to_arrow_table()
+        finally:
+            for name in tables:
+                database.unregister(name)
 
 
 def _names(columns: Iterable[str], table: str = "") -> str:

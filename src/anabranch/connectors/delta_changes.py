@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from anabranch.connectors.changes import replacement, table_schema, with_keys, without_keys
+from anabranch.connectors.changes import asking, replacement, table_schema, with_keys, without_keys
 from anabranch.connectors.contract import Capabilities, Staging
 from anabranch.connectors.delta import DeltaSink, NewFiles
 from anabranch.connectors.delta_log import LOG
@@ -104,7 +104,8 @@ class DeltaChanges:
         if not receipt.files and not receipt.replace:
             return Applied(self.version())
         logged = self._log.apply(key, receipt)  # 1
-        return self._table.take(key, lambda table: self._changed(table, key, receipt, int(logged.version)))  # 2
+        with asking():
+            return self._table.take(key, lambda table: self._changed(table, key, receipt, int(logged.version)))  # 2
 
     def find(self, key: EpochKey) -> Applied | None:
         """Whether the table has this epoch."""
