@@ -13,7 +13,7 @@ from anabranch.core import crash
 from anabranch.core.events import Backfilled, EpochPublished, QueryChanged
 from anabranch.core.selection import Selection
 from anabranch.engine.run import run
-from anabranch.errors import ProjectErrors, StateError
+from anabranch.errors import DataError, ProjectErrors, StateError
 
 pytestmark = pytest.mark.spark
 
@@ -93,6 +93,15 @@ def test_killed_while_it_is_given_its_past_nothing_is_there_twice(
     begun.run()
     assert ids(begun, "odd") == [n for n in ALL if n % 2] + [101]
     assert len(begun.rows("kinds")) + len(begun.rows("kinds_quarantine")) == len(ALL) + 1
+
+
+def test_rows_of_the_past_are_held_to_the_rules_too(begun: Any) -> None:
+    strict = FROM_TABLE.replace("@dp.table", '@dp.table\n@dp.expect_or_fail("small", "id < 20")')
+    begun.write(HEAD + strict)
+    with pytest.raises(DataError) as caught:
+        begun.run()
+    assert caught.value.code == "EXPECTATION_FAILED"
+    assert "odd" not in read.cut(begun.root).versions
 
 
 def test_state_has_no_past_and_that_is_said(begun: Any) -> None:

@@ -16,8 +16,10 @@ import duckdb
 import pyarrow as pa
 
 from anabranch.core.changes import DELETES, END_AT, SEQUENCE, START_AT, TRUNCATES, Merge
+from anabranch.core.names import quoted
 
 _ROW = "__anabranch_row"
+_SEQUENCE, _DELETES, _TRUNCATES = quoted(SEQUENCE), quoted(DELETES), quoted(TRUNCATES)  # as DuckDB reads them
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,10 @@ def newer_than(merge: Merge, winners: pa.Table, before: Any) -> pa.Table:
     """Those of the changes that are newer than every earlier change of their key."""
     found = _ask(
         f"""SELECT w.{_ROW} FROM winners w LEFT JOIN (
-              SELECT {_names(merge.keys, "b")}, max(b.{_q(SEQUENCE)}) AS newest, count(*) AS n
+              SELECT {_names(merge.keys, "b")}, max(b.{_SEQUENCE}) AS newest, count(*) AS n
               FROM before b SEMI JOIN winners k ON {_same(merge.keys, "b", "k")} GROUP BY ALL) p
             ON {_same(merge.keys, "w", "p")}
-            WHERE p.n IS NULL OR (p.newest IS NULL AND w.{_q(SEQUENCE)} IS NOT NULL) OR w.{_q(SEQUENCE)} > p.newest""",
+            WHERE p.n IS NULL OR (p.newest IS NULL AND w.{_SEQUENCE} IS NOT NULL) OR w.{_SEQUENCE} > p.newest""",
         winners=_numbered(winners).select([_ROW, *merge.keys, SEQUENCE]),
         before=before,
     )
@@ -120,13 +122,11 @@ def filled(merge: Merge, events: pa.Table) -> pa.Table:
     """
     if not merge.keep_when_null or not events.num_rows:
         return events
-    order = f"ORDER BY {_q(SEQUENCE)} NULLS FIRST, {_ROW}"
-    lives = (
-        f"""SELECT *, sum({_q(DELETES)}::INT) OVER (PARTITION BY {_names(merge.keys)} {order}) AS life FROM events"""
-    )
+    order = f"ORDER BY {_SEQUENCE} NULLS FIRST, {_ROW}"
+    lives = f"""SELECT *, sum({_DELETES}::INT) OVER (PARTITION BY {_names(merge.keys)} {order}) AS life FROM events"""
     sources = ", ".join(
-        f"last_value(CASE WHEN {_q(c)} IS NOT NULL AND NOT {_q(DELETES)} THEN {_ROW} END IGNORE NULLS) OVER w "
-        f"AS {_q('from_' + c)}"
+        f"last_value(CASE WHEN {quoted(c)} IS NOT NULL AND NOT {_DELETES} THEN {_ROW} END IGNORE NULLS) OVER w "
+        f"AS {quoted('from_' + c)}"
         for c in merge.keep_when_null
     )
     found = _ask(
@@ -148,15 +148,15 @@ def history(merge: Merge, events: pa.Table) -> pa.Table:
     [(1, 'a', 1, 3), (1, 'b', 3, 7)]
     """
     keys = _names(merge.keys)
-    tracked = " OR ".join(f"{_q(c)} IS DISTINCT FROM lag({_q(c)}) OVER w" for c in merge.tracked) or "false"
+    tracked = " OR ".join(f"{quoted(c)} IS DISTINCT FROM lag({quoted(c)}) OVER w" for c in merge.tracked) or "false"
     found = _ask(
         f"""WITH once AS (SELECT * FROM events QUALIFY
-                row_number() OVER (PARTITION BY {keys}, {_q(SEQUENCE)} ORDER BY {_ROW} DESC) = 1),
+                row_number() OVER (PARTITION BY {keys}, {_SEQUENCE} ORDER BY {_ROW} DESC) = 1),
               placed AS (SELECT *, row_number() OVER w AS place,
-                (lag({_ROW}) OVER w IS NULL OR {_q(DELETES)} OR lag({_q(DELETES)}) OVER w OR {tracked}) AS begins
-                FROM once WINDOW w AS (PARTITION BY {keys} ORDER BY {_q(SEQUENCE)} NULLS FIRST)),
+                (lag({_ROW}) OVER w IS NULL OR {_DELETES} OR lag({_DELETES}) OVER w OR {tracked}) AS begins
+                FROM once WINDOW w AS (PARTITION BY {keys} ORDER BY {_SEQUENCE} NULLS FIRST)),
               runs AS (SELECT *, sum(begins::INT) OVER (PARTITION BY {keys} ORDER BY place) AS run FROM placed),
-              rows AS (SELECT {keys}, run, bool_or({_q(DELETES)}) AS gone,
+              rows AS (SELECT {keys}, run, bool_or({_DELETES}) AS gone,
                 arg_min({_ROW}, place) AS first, arg_max({_ROW}, place) AS last FROM runs GROUP BY ALL),
               valid AS (SELECT *, lead(first) OVER (PARTITION BY {keys} ORDER BY run) AS next FROM rows)
             SELECT first, last, next FROM valid WHERE NOT gone ORDER BY first""",
@@ -171,7 +171,7 @@ def history(merge: Merge, events: pa.Table) -> pa.Table:
 def _newest_rows(merge: Merge, changes: pa.Table) -> pa.Table:
     found = _ask(
         f"""SELECT {_ROW} FROM changes QUALIFY row_number() OVER (
-              PARTITION BY {_names(merge.keys)} ORDER BY {_q(SEQUENCE)} DESC NULLS LAST, {_ROW} DESC) = 1
+              PARTITION BY {_names(merge.keys)} ORDER BY {_SEQUENCE} DESC NULLS LAST, {_ROW} DESC) = 1
             ORDER BY {_ROW}""",
         changes=_numbered(changes).select([_ROW, *merge.keys, SEQUENCE]),
     )
@@ -187,13 +187,13 @@ def _after_truncate(changes: pa.Table, before: Any = None) -> pa.Table:
     if TRUNCATES not in changes.column_names:
         return changes
     sources = {"changes": _numbered(changes).select([_ROW, SEQUENCE, TRUNCATES])}
-    emptied = f"SELECT {_q(SEQUENCE)} AS moment FROM changes WHERE {_q(TRUNCATES)}"
+    emptied = f"SELECT {_SEQUENCE} AS moment FROM changes WHERE {_TRUNCATES}"
     if before is not None:
         sources["before"] = before
-        emptied += f" UNION ALL SELECT {_q(SEQUENCE)} FROM before WHERE {_q(TRUNCATES)}"
+        emptied += f" UNION ALL SELECT {_SEQUENCE} FROM before WHERE {_TRUNCATES}"
     found = _ask(
         f"""WITH emptied AS (SELECT max(moment) AS moment, count(*) AS n FROM ({emptied}))
-            SELECT {_ROW} FROM changes, emptied WHERE n = 0 OR {_q(SEQUENCE)} > moment ORDER BY {_ROW}""",
+            SELECT {_ROW} FROM changes, emptied WHERE n = 0 OR {_SEQUENCE} > moment ORDER BY {_ROW}""",
         **sources,
     )
     return changes.take(found[_ROW])
@@ -242,12 +242,8 @@ def _ask(query: str, **tables: Any) -> pa.Table:
 
 def _names(columns: Iterable[str], table: str = "") -> str:
     start = f"{table}." if table else ""
-    return ", ".join(f"{start}{_q(column)}" for column in columns)
+    return ", ".join(f"{start}{quoted(column)}" for column in columns)
 
 
 def _same(keys: Sequence[str], one: str, other: str) -> str:
-    return " AND ".join(f"{one}.{_q(key)} IS NOT DISTINCT FROM {other}.{_q(key)}" for key in keys)
-
-
-def _q(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    return " AND ".join(f"{one}.{quoted(key)} IS NOT DISTINCT FROM {other}.{quoted(key)}" for key in keys)

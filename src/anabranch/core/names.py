@@ -84,3 +84,12 @@ def view_names(datasets: Iterable[str]) -> dict[str, str]:
 
 def _parts(name: str) -> list[str]:
     return name.lower().split(".")
+
+
+def quoted(name: str) -> str:
+    """A name as standard SQL quotes it, for DuckDB.
+
+    >>> quoted('two "words" here')
+    '"two ""words"" here"'
+    """
+    return '"' + name.replace('"', '""') + '"'

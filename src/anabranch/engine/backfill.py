@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from anabranch.core.epoch import EpochKey
 from anabranch.core.events import Backfilled, Listener
 from anabranch.core.plan import ChannelPlan, RunFlow, StageOutput
-from anabranch.core.quality import quarantine_name
+from anabranch.core.quality import check, quarantine_name
 from anabranch.engine.batch import Tables, batch_frame, is_table
 from anabranch.engine.planning import Planned
-from anabranch.engine.program import make_program
+from anabranch.engine.program import Program, make_program
 from anabranch.engine.sources_at_rest import at_rest, files_read
 from anabranch.engine.stage import stage
 from anabranch.errors import StateError
@@ -51,17 +51,38 @@ class Past:
         if not program.repeatable:
             flow = next(name for name, how in program.how.items() if how != "fused")
             raise _refused(plan, names, last, f'flow "{flow}" keeps state, which begins with the rows it gets')
-        stagings = {name: sinks[name].staging(self._key(sinks[name], last), lease.token) for name in names}
-        staged = stage(program.parts, program.frame, stagings, last.key, small=False)
+        keys = {name: self._key(sinks[name], last) for name in names}
+        rows = self.put(lease, part, program, sinks, keys, last, said=last.key, replace=True)
+        self.listener(Backfilled(plan.channel.name, last.key.epoch, rows, time.monotonic() - started))
+
+    def put(
+        self,
+        lease: Lease,
+        part: ChannelPlan,
+        program: Program,
+        sinks: Mapping[str, Sink],
+        keys: Mapping[str, EpochKey],
+        last: EpochRecord,
+        *,
+        said: EpochKey,
+        replace: bool,
+    ) -> dict[str, int]:
+        """Stage a program at rest, let each output take its rows under its key and stand at `last` with them.
+
+        `said` is the epoch that quarantined rows name. How many rows each output got.
+        """
+        stagings = {name: sinks[name].staging(key, lease.token) for name, key in keys.items()}
+        staged = stage(program.parts, program.frame, stagings, said, small=False)
+        check(staged.quality)
+        places = {d.name: self.opened.storage.location(d) for d in part.outputs}
         rows = {}
         for name, files in staged.files.items():
-            sink, key = sinks[name], self._key(sinks[name], last)
-            receipt = sink.receipt(key, files, replace=True)
-            applied = sink.apply(key, receipt)
-            output = OutputRecord(name, sink.format, self.location(plan, name))
+            receipt = sinks[name].receipt(keys[name], files, replace=replace)
+            applied = sinks[name].apply(keys[name], receipt)
+            output = OutputRecord(name, sinks[name].format, places[name])
             self.opened.ledger.join(lease, last.key, output, receipt, applied)
             rows[name] = receipt.rows
-        self.listener(Backfilled(plan.channel.name, last.key.epoch, rows, time.monotonic() - started))
+        return rows
 
     def _key(self, sink: Sink, last: EpochRecord) -> EpochKey:
         """An output that has this epoch already takes its past under a number of its own."""
@@ -92,9 +113,6 @@ class Past:
             return self.spark.read.format("delta").option("versionAsOf", cut[name].version).load(place)
 
         return {n: partial(rows_of, n) for n in graph.datasets if is_table(graph, n) and n in cut}
-
-    def location(self, plan: ChannelPlan, name: str) -> str:
-        return self.opened.storage.location(next(d for d in plan.outputs if d.name == name))
 
 
 def only(plan: ChannelPlan, names: Collection[str]) -> ChannelPlan:

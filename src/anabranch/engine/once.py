@@ -16,14 +16,11 @@ from anabranch.core.declarations import Flow
 from anabranch.core.epoch import EpochKey
 from anabranch.core.events import Backfilled
 from anabranch.core.plan import ChannelPlan
-from anabranch.core.quality import check
 from anabranch.engine.backfill import Past, only
 from anabranch.engine.batch import batch_frame
 from anabranch.engine.program import make_program
 from anabranch.engine.quality import kept
-from anabranch.engine.stage import stage
 from anabranch.errors import ProjectError
-from anabranch.store.ledger import OutputRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,7 +40,6 @@ def run_once(past: Past, plan: ChannelPlan, entered: Entered) -> bool:
     last = past.opened.ledger.last(entered.key.pipeline, entered.key.channel, entered.record.generation)
     if last is None:
         return not pending
-    lease, sinks = entered.lease, entered.sinks
     for flow in pending:
         started = time.monotonic()
         frames = _frames(past, plan, flow)
@@ -54,18 +50,8 @@ def run_once(past: Past, plan: ChannelPlan, entered: Entered) -> bool:
         if len(frames) > 1 and not program.repeatable:
             raise _refused(flow, "a flow that reads its table keeps state")
         key = EpochKey(last.key.pipeline, f"{last.key.channel}/once/{flow.name}", last.key.generation, 0)
-        names = [d.name for d in part.outputs]
-        staged = stage(
-            program.parts, program.frame, {n: sinks[n].staging(key, lease.token) for n in names}, key, small=False
-        )
-        check(staged.quality)
-        rows = {}
-        for name, files in staged.files.items():
-            receipt = sinks[name].receipt(key, files)
-            applied = sinks[name].apply(key, receipt)
-            output = OutputRecord(name, sinks[name].format, past.location(plan, name))
-            past.opened.ledger.join(lease, last.key, output, receipt, applied)
-            rows[name] = receipt.rows
+        keys = {d.name: key for d in part.outputs}
+        rows = past.put(entered.lease, part, program, entered.sinks, keys, last, said=key, replace=False)
         marker = _marker(past, plan, last.key.generation, flow)
         marker.parent.mkdir(parents=True, exist_ok=True)
         marker.touch()

@@ -50,7 +50,7 @@ def run(project: Project, *, once: bool, listener: Listener, selection: Selectio
         started = time.monotonic()
         planner = partial(plan_with_spark, project)
         with at_work(project, planner, listener, once=once, selection=selection or Selection()) as work:
-            failed = wait(work, listener, stop)
+            failed = wait(work, stop)
     if failed:
         raise failed[0]
     summary = work.summary(time.monotonic() - started)
@@ -116,7 +116,7 @@ def rebuilt(opened: Opened, part: ChannelPlan, selection: Selection) -> frozense
     return chosen
 
 
-def wait(work: AtWork, listener: Listener, stop: Stop) -> list[AnabranchError]:
+def wait(work: AtWork, stop: Stop) -> list[AnabranchError]:
     """Until every query has ended and the views are up to date; one that fails does not stop the others."""
     looked = time.monotonic()
     while stop.signal is None and (waiting := [c for c in work.channels if not c.over]):

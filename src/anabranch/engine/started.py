@@ -26,7 +26,6 @@ class Started:
     """Channels at work in the background."""
 
     work: AtWork
-    listener: Listener
     began: float = field(default_factory=time.monotonic)
     _stop: Stop = field(default_factory=Stop)
 
@@ -37,7 +36,7 @@ class Started:
 
     def wait(self) -> RunSummary:
         """Until every channel has ended; raises the first error."""
-        failed = wait(self.work, self.listener, self._stop)
+        failed = wait(self.work, self._stop)
         if failed:
             raise failed[0]
         return self.summary
@@ -53,7 +52,7 @@ class Started:
 def started(project: Project, pipeline: Pipeline, listener: Listener, *, once: bool = False) -> Iterator[Started]:
     """The channels of a pipeline at work, until the block ends."""
     with at_work(project, planner_of(pipeline), listener, once=once, selection=Selection()) as work:
-        yield Started(work, listener)
+        yield Started(work)
 
 
 def run_to_the_end(project: Project, pipeline: Pipeline, listener: Listener) -> RunSummary:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from anabranch.connectors.contract import Sink, WholeTable
 from anabranch.core.declarations import Action, Unique
 from anabranch.core.epoch import Receipt
+from anabranch.core.names import quoted
 from anabranch.core.quality import SAMPLES, FlowQuality
 from anabranch.errors import DataError
 
@@ -44,15 +45,15 @@ def _surplus(rule: Unique, receipt: Receipt, staged: ds.Dataset, there: ds.Datas
     columns = spelled(rule.columns, staged.schema.names)
     with closing(duckdb.connect(config={"threads": 1})) as database:
         database.register("staged", staged)
-        keys = ", ".join(map(_q, columns))
-        known = " AND ".join(f"{_q(c)} IS NOT NULL" for c in columns)
+        keys = ", ".join(map(quoted, columns))
+        known = " AND ".join(f"{quoted(c)} IS NOT NULL" for c in columns)
         database.execute(f"CREATE TABLE fresh AS SELECT {keys}, count(*) AS n FROM staged WHERE {known} GROUP BY ALL")
         database.execute(f"CREATE TABLE old AS SELECT {keys} FROM fresh LIMIT 0")
         if there is not None and set(columns) <= set(there.schema.names):
             _look_up(database, columns, there)
-        same = " AND ".join(f"f.{_q(c)} = o.{_q(c)}" for c in columns)
+        same = " AND ".join(f"f.{quoted(c)} = o.{quoted(c)}" for c in columns)
         database.execute(
-            f"""CREATE TABLE surplus AS SELECT f.*, f.n - (o.{_q(columns[0])} IS NULL)::INT AS too_many
+            f"""CREATE TABLE surplus AS SELECT f.*, f.n - (o.{quoted(columns[0])} IS NULL)::INT AS too_many
                 FROM fresh f LEFT JOIN (SELECT DISTINCT * FROM old) o ON {same}"""
         )
         ((number,),) = database.execute("SELECT coalesce(sum(too_many), 0)::BIGINT FROM surplus").fetchall()
@@ -64,8 +65,8 @@ def _surplus(rule: Unique, receipt: Receipt, staged: ds.Dataset, there: ds.Datas
 
 def _look_up(database: duckdb.DuckDBPyConnection, columns: Sequence[str], there: ds.Dataset) -> None:
     """Which of the fresh keys the table has; batch by batch, so that its size does not matter."""
-    same = " AND ".join(f"f.{_q(c)} = b.{_q(c)}" for c in columns)
-    keys = ", ".join(f"f.{_q(c)}" for c in columns)
+    same = " AND ".join(f"f.{quoted(c)} = b.{quoted(c)}" for c in columns)
+    keys = ", ".join(f"f.{quoted(c)}" for c in columns)
     for batch in there.scanner(columns=list(columns), filter=_possible(database, columns)).to_batches():
         if batch.num_rows:
             database.register("batch", batch)
@@ -78,7 +79,7 @@ def _possible(database: duckdb.DuckDBPyConnection, columns: Sequence[str]) -> ds
     import pyarrow as pa
     import pyarrow.dataset as ds
 
-    bounds = ", ".join(f"min({_q(c)}) AS low_{i}, max({_q(c)}) AS high_{i}" for i, c in enumerate(columns))
+    bounds = ", ".join(f"min({quoted(c)}) AS low_{i}, max({quoted(c)}) AS high_{i}" for i, c in enumerate(columns))
     found: pa.Table = database.sql(f"SELECT {bounds} FROM fresh").to_arrow_table()
     possible = ds.scalar(True)
     for i, column in enumerate(columns):
@@ -110,7 +111,3 @@ def _failed(rule: Unique, receipt: Receipt, number: int, keys: Sequence[Mapping[
         'or count them only: action="warn"',
         details={"dataset": receipt.sink, "rule": rule.name, "rows": rows},
     )
-
-
-def _q(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -84,16 +84,25 @@ class Views:
 
     def refresh_if_moved(self) -> list[AnabranchError]:
         """Refresh when the cut has moved since this was asked last."""
-        if not self.chosen:
+        if not self.chosen or (self._watched() == self._seen and not self._unwatched()):
             return []
-        inputs = {name for part in self.chosen for f in part.flows for name in f.inputs}
-        now = {name: table.version for name, table in self._cut().items() if name in inputs}
-        return [] if now == self._seen else self.refresh(frozenset())
+        return self.refresh(frozenset())
+
+    def _watched(self) -> Mapping[str, str]:
+        """The version of each table that the views are computed from, but for those that are refreshed with them."""
+        own = {part.channel.name for part in self.chosen}
+        inputs = {name for part in self.chosen for name in self._upstream(part)} - own
+        return {name: table.version for name, table in self._cut().items() if name in inputs}
+
+    def _unwatched(self) -> bool:
+        """Whether there is one that reads nothing of the pipeline, of which nobody can tell whether it has moved."""
+        return any(not f.inputs for part in self.chosen for f in part.flows)
 
     def refresh(self, failed: frozenset[str]) -> list[AnabranchError]:
         """Every view, each after those it reads; `failed` are datasets that stand behind the others for an error."""
         errors: list[AnabranchError] = []
         behind = set(failed)
+        self._seen = self._watched()  # what comes while they are computed is for the next time
         for part in self.chosen:
             name = part.channel.name
             if stopped := sorted(behind & self._upstream(part)):
@@ -107,7 +116,6 @@ class Views:
                 errors.append(known)
                 behind.add(name)
                 self.listener(ChannelFailed(name, known.code, known.message))
-        self._seen = {name: table.version for name, table in self._cut().items()}
         return errors
 
     def _upstream(self, part: ChannelPlan) -> set[str]:
@@ -165,9 +173,8 @@ class Views:
         if before and known["read"] == read and reads_only(frame, [self._location(name) for name in read]):
             self.listener(ViewKept(table, "nothing changed"))
             return
-        self._apply_snapshot(
-            part, frame, (known["version"] or 0) + 1, {"version": (known["version"] or 0) + 1, "read": read}
-        )
+        version = (known["version"] or 0) + 1
+        self._apply_snapshot(part, frame, version, {"version": version, "read": read})
 
     def _apply_snapshot(self, part: ChannelPlan, frame: DataFrame, version: Any, said: Mapping[str, Any]) -> None:
         flow, cut = part.flows[0].flow, self._cut()
