@@ -14,6 +14,7 @@ import os
 import resource
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -144,9 +145,11 @@ class Query(threading.Thread):
         return 0 if number < 0 else int(json.loads(self._log("offsets", number).read_text().splitlines()[2])["files"])
 
     def _write(self, log: str, number: int, line: str) -> None:
-        aside = self._checkpoint / log / f".{number}.tmp"
+        """As Spark does: whole or not at all, and refused when another process has written it."""
+        aside = self._checkpoint / log / f".{number}.{uuid.uuid4().hex}.tmp"
         aside.write_text(f"v1\n{{}}\n{line}")
-        aside.rename(self._log(log, number))
+        os.link(aside, self._log(log, number))
+        aside.unlink()
 
 
 def plan(project: Project, _spark: None, known: Mapping[str, str]) -> SimpleNamespace:

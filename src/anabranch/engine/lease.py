@@ -31,6 +31,14 @@ class Heartbeat:
                     self.error = error
                     return
 
+    def lost(self) -> AnabranchError | None:
+        """Why the lease is not ours any more, asking the ledger; None while it is ours, or the ledger is silent."""
+        try:
+            self._ledger.renew(self._lease)
+        except AnabranchError as error:
+            return None if error.retryable else error
+        return None
+
     def stop(self) -> None:
         """No more renewals."""
         self._done.set()

@@ -125,6 +125,8 @@ def _reason(channel: Running, error: StreamingQueryException) -> AnabranchError:
     cause = channel.work.failure or error
     if isinstance(cause, AnabranchError):
         return cause
+    if taken_over := channel.heartbeat.lost():  # then both wrote to one checkpoint, and that is how Spark found out
+        return taken_over
     assert isinstance(cause, Exception)
     if found := _STATE.search(str(cause)):
         name = channel.work.lease.channel
