@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anabranch.connectors.registry import READABLE
+from anabranch.connectors.registry import is_readable, read_dataset
 from anabranch.core.epoch import CutRecord, CutTable
 from anabranch.core.names import MOST_PARTS, resolve
 from anabranch.errors import ProjectError, StateError, did_you_mean
@@ -52,14 +52,12 @@ class Cut:
     @property
     def versions(self) -> Mapping[str, str]:
         """The version of each table."""
-        return {name: table.version for name, table in self.record.tables.items() if table.format in READABLE}
+        return {name: table.version for name, table in self.record.tables.items() if is_readable(table.format)}
 
     def dataset(self, table: str) -> pyarrow.dataset.Dataset:
         """A table as an Arrow dataset, to be scanned with filters and columns."""
-        from anabranch.connectors.delta import arrow_dataset
-
         pinned = self._table(table)
-        return arrow_dataset(pinned.location, int(pinned.version))
+        return read_dataset(pinned.format, pinned.location, pinned.version)
 
     def arrow(self, table: str) -> pa.Table:
         """A whole table in memory."""
@@ -104,7 +102,8 @@ class Cut:
                 f'no table "{name}" in this cut',
                 hint=did_you_mean(name, known) or f"tables there: {', '.join(known) or 'none'}",
             )
-        if (table := self.record.tables[name]).format not in READABLE:
+        table = self.record.tables[name]
+        if not is_readable(table.format):
             raise ProjectError(
                 "SINK_NOT_READABLE",
                 f'"{name}" cannot be read: it is a sink of format {table.format}, whose rows are kept elsewhere',

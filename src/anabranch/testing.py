@@ -125,6 +125,11 @@ class MemorySink:
         for path in paths:
             self.table.staged.pop(path, None)
 
+    def remove(self) -> None:
+        """Remove every row."""
+        self.table.staged.clear()
+        self.table.versions.append(())
+
 
 def _prefix(key: EpochKey, token: int) -> str:
     return f"{key.generation}-{key.epoch}-{token}"

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anabranch.connectors.contract import SinkSpec
 from anabranch.connectors.delta import DeltaSink, arrow_dataset
 from anabranch.connectors.delta_changes import DeltaChanges
 from anabranch.connectors.parquet_files import StagedWriter
@@ -36,7 +37,7 @@ def key(epoch: int, generation: int = 1) -> EpochKey:
 
 
 def sink_at(folder: Path, merge: Merge | None, partition_by: tuple[str, ...] = ()) -> DeltaChanges:
-    sink = open_sink("delta", "people", str(folder / "people"), pipeline="p", merge=merge, partition_by=partition_by)
+    sink = open_sink("delta", SinkSpec("people", str(folder / "people"), "p", merge=merge, partition_by=partition_by))
     assert isinstance(sink, DeltaChanges)
     return sink
 
@@ -193,7 +194,7 @@ def test_a_new_generation_takes_the_place_of_all(tmp_path: Path) -> None:
 
 
 def test_a_table_that_was_fed_in_another_way_is_refused(tmp_path: Path) -> None:
-    plain = open_sink("delta", "people", str(tmp_path / "people"), pipeline="p")
+    plain = open_sink("delta", SinkSpec("people", str(tmp_path / "people"), "p"))
     schema = pa.schema([f for f in SCHEMA if f.name not in (SEQUENCE, DELETES)])
     plain.prepare(schema)
     writer = StagedWriter(plain.staging(key(0), token=1), "0")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.connectors.contract import Sink
+from anabranch.connectors.contract import Sink, SinkSpec
 from anabranch.connectors.foreach_batch import ForeachBatchSink
 from anabranch.connectors.parquet_files import StagedWriter
 from anabranch.connectors.registry import open_sink
@@ -42,7 +42,7 @@ def key(epoch: int, generation: int = 1, channel: str = "main") -> EpochKey:
 
 
 def sink_at(folder: Path, handler: Any = None) -> Sink:
-    sink = open_sink("foreach_batch", "out", str(folder), handler=handler)
+    sink = open_sink("foreach_batch", SinkSpec("out", str(folder), handler=handler))
     sink.prepare(SCHEMA)
     return sink
 
@@ -103,7 +103,7 @@ def test_other_channels_and_generations_count_for_themselves(tmp_path: Path) -> 
 
 def test_without_the_function_a_run_is_needed(tmp_path: Path) -> None:
     receipt = stage(sink_at(tmp_path), key(0), [1])
-    bare = open_sink("foreach_batch", "out", str(tmp_path))
+    bare = open_sink("foreach_batch", SinkSpec("out", str(tmp_path)))
     with pytest.raises(StateError) as refused:
         bare.apply(key(0), receipt)
     assert refused.value.code == "HANDLER_NEEDED"

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anabranch.connectors.contract import SinkSpec
 from anabranch.connectors.delta import DeltaSink
 from anabranch.connectors.parquet_files import StagedWriter
 from anabranch.connectors.registry import open_sink
@@ -36,7 +37,7 @@ def rule(*columns: str, name: str = "one", action: Action = Action.WARN) -> Uniq
 
 
 def sink_at(folder: Path, *rules: Unique, schema: pa.Schema = SCHEMA, **options: Any) -> DeltaSink:
-    sink = open_sink("delta", "orders", str(folder / "orders"), pipeline="p", unique=rules, **options)
+    sink = open_sink("delta", SinkSpec("orders", str(folder / "orders"), "p", unique=rules, **options))
     sink.prepare(schema)
     assert isinstance(sink, DeltaSink)
     return sink

@@ -14,26 +14,55 @@ An epoch goes through a sink in this order, and every call may be repeated after
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from anabranch.core.formats import Capabilities
+from anabranch.core.secrets import reveal
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.dataset as ds
 
+    from anabranch.connectors.foreach_batch import Handler
+    from anabranch.core.changes import Merge
     from anabranch.core.declarations import Unique
     from anabranch.core.epoch import Applied, EpochKey, Receipt, StagedFile
 
+__all__ = ["Capabilities", "Sink", "SinkSpec", "Staging", "Together", "Versioned", "WholeTable"]
+
 
 @dataclass(frozen=True, slots=True)
-class Capabilities:
-    """What a sink guarantees; `plan` and the docs print it."""
+class SinkSpec:
+    """What a sink is opened with.
 
-    exactly_once: bool  # no row lost, no row twice, whatever crashes
-    idempotent_by: str  # where the sink remembers the last epoch it took
-    pinned_reads: bool  # old versions can be read: the sink takes part in the cut
-    schema_evolution: str  # "additive" or "none"
+    `declared` is False for one that is opened from what the ledger remembers, with no declaration at hand: it has no
+    `options` then, and a sink that cannot work without them raises when it is asked to, not before. `merge` says how
+    changes by key are applied to it, and `unique` has the rules on all its rows.
+    """
+
+    name: str
+    location: str  # a path or a URL, as `Format.where` made it
+    pipeline: str | None = None  # the id under which it stages files
+    storage: str = ""  # the storage folder of the pipeline
+    options: Mapping[str, str] = field(default_factory=dict)  # references to secrets are not looked up yet
+    declared: bool = True
+    partition_by: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    comment: str | None = None
+    merge: Merge | None = None
+    unique: tuple[Unique, ...] = ()
+    handler: Handler | None = None  # calls the function of a `foreach_batch` sink
+
+    @property
+    def spool(self) -> str:
+        """The folder in which rows wait for a sink that keeps no files of its own."""
+        return f"{self.storage}/staged/{self.name}"
+
+    def option(self, name: str, usual: str = "") -> str:
+        """An option with its secrets looked up."""
+        return reveal(self.options.get(name) or usual)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +120,31 @@ class Sink(Protocol):
 
     def discard(self, paths: Iterable[str]) -> None:
         """Remove staged files; one that is gone already is no error."""
+
+    def remove(self) -> None:
+        """Remove what the sink holds, as far as it is the pipeline's own: a table's files, not another system's."""
+
+
+@runtime_checkable
+class Together(Protocol):
+    """A sink that takes its receipt in one transaction with others of the same `group`."""
+
+    group: str
+
+    def apply_all(self, key: EpochKey, taken: Sequence[tuple[Sink, Receipt]]) -> list[Applied]:
+        """Make the receipts' rows visible in all these sinks at one moment, once; what each of them stands at.
+
+        Called on any one of the group, with all of those that still have to take the epoch. It passes the crash point
+        `committed` with the name of each.
+        """
+
+
+@runtime_checkable
+class Versioned(Protocol):
+    """A sink that keeps old versions of its rows, in files."""
+
+    def vacuum(self, versions: set[str], *, older_than_hours: float, dry_run: bool) -> list[str]:
+        """Remove files that are that old and that none of the `versions` needs; their paths."""
 
 
 @runtime_checkable

@@ -21,7 +21,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import DeltaError, DeltaProtocolError, SchemaMismatchError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from anabranch.connectors.contract import Capabilities, Staging
+from anabranch.connectors.contract import Staging
 from anabranch.connectors.delta_log import (
     LOG,
     Log,
@@ -46,9 +46,10 @@ from anabranch.connectors.parquet_partitions import check_partition_columns
 from anabranch.core import crash
 from anabranch.core.declarations import Unique
 from anabranch.core.epoch import Applied, EpochKey, Receipt, StagedFile
+from anabranch.core.formats import DELTA
 from anabranch.errors import CommitUnknown, InternalError, ProjectError, SinkError, StateError
 
-__all__ = ["PROPERTIES", "DeltaSink", "arrow_dataset", "vacuum"]
+__all__ = ["PROPERTIES", "DeltaSink", "arrow_dataset", "read_version", "vacuum"]
 
 #: What a table of ours is created with; a project may say otherwise, but for the two refused below.
 PROPERTIES: Mapping[str, str] = {
@@ -72,16 +73,16 @@ class NewFiles:
         return not self.receipt.files and not self.receipt.replace and not self.removed
 
 
+def read_version(location: str, version: str) -> ds.Dataset:
+    """One version of a table, to be scanned with filters and columns."""
+    return arrow_dataset(location, int(version))
+
+
 class DeltaSink:
     """A Delta table that takes epochs by appending."""
 
     format = "delta"
-    capabilities = Capabilities(
-        exactly_once=True,
-        idempotent_by="transaction marker in the table's log",
-        pinned_reads=True,
-        schema_evolution="additive",
-    )
+    capabilities = DELTA.capabilities
 
     def __init__(
         self,
@@ -231,6 +232,14 @@ class DeltaSink:
             if self._own(path) is None:
                 raise InternalError("NOT_A_STAGED_FILE", f"{path} was not staged by {self.name}, it is not removed")
             self.folder.remove(path)
+
+    def remove(self) -> None:
+        """Remove the table with all its files."""
+        self.folder.remove_all()
+
+    def vacuum(self, versions: set[str], *, older_than_hours: float, dry_run: bool) -> list[str]:
+        """Remove files that are that old and that none of the versions needs."""
+        return vacuum(self.location, map(int, versions), older_than_hours=older_than_hours, dry_run=dry_run)
 
     def _owner(self, pipeline: str | None) -> str:
         """What tells our staged files from those of other pipelines that write to the same table."""

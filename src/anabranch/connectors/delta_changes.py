@@ -23,7 +23,7 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from anabranch.connectors.changes import asking, replacement, table_schema, with_keys, without_keys
-from anabranch.connectors.contract import Capabilities, Staging
+from anabranch.connectors.contract import Staging
 from anabranch.connectors.delta import DeltaSink, NewFiles
 from anabranch.connectors.delta_log import LOG
 from anabranch.connectors.delta_versions import arrow_dataset
@@ -31,6 +31,7 @@ from anabranch.connectors.folder import Folder
 from anabranch.connectors.parquet_files import StagedWriter
 from anabranch.core.changes import Merge
 from anabranch.core.epoch import Applied, EpochKey, Receipt, StagedFile
+from anabranch.core.formats import DELTA
 from anabranch.errors import InternalError, StateError
 
 if TYPE_CHECKING:
@@ -51,12 +52,7 @@ class DeltaChanges:
     """The table and its log. `merge` is what the project declares; a receipt carries its own."""
 
     format = "delta"
-    capabilities = Capabilities(
-        exactly_once=True,
-        idempotent_by="transaction markers in the logs of the table and of its changes",
-        pinned_reads=True,
-        schema_evolution="additive",
-    )
+    capabilities = DELTA.capabilities
 
     def __init__(
         self,
@@ -137,6 +133,14 @@ class DeltaChanges:
                 self._log.discard([rest])
             else:
                 self._table.discard([path])
+
+    def remove(self) -> None:
+        """Remove the table with all its files, and its log with it."""
+        self._table.remove()
+
+    def vacuum(self, versions: set[str], *, older_than_hours: float, dry_run: bool) -> list[str]:
+        """Remove files of the table that are that old and that none of the versions needs."""
+        return self._table.vacuum(versions, older_than_hours=older_than_hours, dry_run=dry_run)
 
     def _declared(self) -> Merge:
         if self._merge is None:

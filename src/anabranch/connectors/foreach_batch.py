@@ -7,18 +7,17 @@ with the same rows and the same number: what it did in between is not known to a
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from anabranch.connectors.contract import Capabilities, Staging
-from anabranch.connectors.delta_log import staged_name, staged_prefix
-from anabranch.connectors.delta_schema import delta_arrow_schema, delta_json
-from anabranch.connectors.folder import Folder
+from anabranch.connectors.contract import SinkSpec, Staging
+from anabranch.connectors.delta_schema import delta_arrow_schema
+from anabranch.connectors.spool import Spool
 from anabranch.core import crash
 from anabranch.core.epoch import Applied, EpochKey, Receipt, StagedFile
-from anabranch.errors import InternalError, StateError
+from anabranch.core.formats import FOREACH_BATCH
+from anabranch.errors import StateError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,23 +34,22 @@ NOTHING = "none"
 _MARKER = re.compile(r"(\d+)-(\d+)")
 
 
+def open_function(spec: SinkSpec) -> ForeachBatchSink:
+    """The sink of a function."""
+    return ForeachBatchSink(spec.name, spec.location, spec.handler)
+
+
 class ForeachBatchSink:
     """A function of rows and an epoch; without its `handler`, when the project is not loaded, it cannot be called."""
 
     format = "foreach_batch"
-    capabilities = Capabilities(
-        exactly_once=False,  # the function may be called again for an epoch whose answer was lost
-        idempotent_by="a marker in the sink's folder, written after the function has returned",
-        pinned_reads=False,
-        schema_evolution="additive",
-    )
+    capabilities = FOREACH_BATCH.capabilities
 
     def __init__(self, name: str, location: str, handler: Handler | None = None) -> None:
         self.name, self.location = name, location
-        self.folder = Folder(location)
+        self._spool = Spool(name, location)
+        self.folder = self._spool.folder
         self._handler = handler
-        self._owner = hashlib.blake2b(name.encode(), digest_size=4).hexdigest()
-        self._schema: pa.Schema | None = None
 
     def examine(self, schema: pa.Schema) -> str:
         """What becomes of rows of this schema."""
@@ -60,21 +58,19 @@ class ForeachBatchSink:
 
     def prepare(self, schema: pa.Schema) -> None:
         """Whatever columns there are, the function gets them."""
-        self._schema = delta_arrow_schema(schema)
+        self._spool.prepare(schema)
 
     def staging(self, key: EpochKey, token: int) -> Staging:
         """Files go into the sink's own folder, which nobody else reads."""
-        prefix = staged_prefix(self._owner, key.generation, key.epoch, token)
-        return Staging(self.name, self.location, prefix, self._prepared())
+        return self._spool.staging(key, token)
 
     def receipt(self, key: EpochKey, files: Iterable[StagedFile], *, replace: bool = False) -> Receipt:
         """The files in a fixed order; a function is not told whether they replace others."""
-        found = tuple(sorted(files, key=lambda f: f.path))
-        return Receipt(self.name, found, delta_json(self._prepared()), replace)
+        return self._spool.receipt(files, replace=replace)
 
     def damaged(self, receipt: Receipt) -> str | None:
         """What is wrong with the staged files, reading every byte."""
-        return self.folder.damage(receipt.files)
+        return self._spool.damaged(receipt)
 
     def apply(self, key: EpochKey, receipt: Receipt) -> Applied:
         """Call the function, unless it is known to have come to its end; an epoch without rows is not told."""
@@ -111,23 +107,15 @@ class ForeachBatchSink:
 
     def leftovers(self, keep: frozenset[str], token: int) -> list[tuple[str, int]]:
         """Staged files of older attempts that no epoch waits for."""
-        return sorted(
-            (found.path, found.size)
-            for found in self.folder.files(without=TAKEN)
-            if (parts := staged_name(found.path)) and int(parts["token"]) < token and found.path not in keep
-        )
+        return self._spool.leftovers(keep, token)
 
     def discard(self, paths: Iterable[str]) -> None:
         """Remove staged files."""
-        for path in paths:
-            if staged_name(path) is None:
-                raise InternalError("NOT_A_STAGED_FILE", f"{path} was not staged by {self.name}, it is not removed")
-            self.folder.remove(path)
+        self._spool.discard(paths)
 
-    def _prepared(self) -> pa.Schema:
-        if self._schema is None:
-            raise InternalError("SINK_NOT_PREPARED", f'"{self.name}" was asked to stage rows before prepare')
-        return self._schema
+    def remove(self) -> None:
+        """Remove what was staged, and the markers; what the function did with its rows stays."""
+        self.folder.remove_all()
 
     def _call(self, key: EpochKey, receipt: Receipt) -> None:
         if self._handler is None:

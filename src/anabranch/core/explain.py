@@ -7,6 +7,7 @@ from typing import Any
 
 from anabranch.core.changes import Changes, Expression
 from anabranch.core.declarations import Dataset, Expectation, Flow, Unique
+from anabranch.core.formats import formats
 from anabranch.core.plan import ApplyOutput, ChannelPlan, Decide, Plan, Publish, RunFlow, StageOutput, Step
 
 
@@ -66,12 +67,7 @@ def _details(part: ChannelPlan, dataset: Dataset) -> list[str]:
 
 def _not_promised(dataset: Dataset) -> tuple[str, ...]:
     """What holds for other outputs and not for this one."""
-    if dataset.format != "foreach_batch":
-        return ()
-    return (
-        "exactly once: the function is called again, with the same rows, for an epoch whose answer was lost",
-        "reading at the cut: where the rows go is known to the function only",
-    )
+    return formats()[dataset.format].capabilities.exceptions
 
 
 def _by_key(changes: Changes) -> str:

@@ -264,7 +264,6 @@ def _rules_twice(pipeline: Pipeline) -> Iterable[ProjectError]:
 def _changes_beside_others(pipeline: Pipeline) -> Iterable[ProjectError]:
     """Rows that are appended have no sequence, so changes by key cannot be told older or newer than they are."""
     changed = {f.target: f for f in pipeline.flows if f.changes}
-    kinds = {d.name: d.kind for d in pipeline.datasets}
     for flow in pipeline.flows:
         by_key = changed.get(flow.target)
         if by_key and not flow.changes:
@@ -273,13 +272,6 @@ def _changes_beside_others(pipeline: Pipeline) -> Iterable[ProjectError]:
                 f'flow "{flow.name}" appends to "{flow.target}", which "{by_key.name}" changes by key',
                 where=flow.where,
                 hint="feed the table in one way; let the other flow write to a table of its own",
-            )
-        if flow.changes and kinds.get(flow.target) is Kind.SINK:
-            yield ProjectError(
-                "CHANGES_INTO_SINK",
-                f'flow "{flow.name}" changes rows of "{flow.target}", which is a sink',
-                where=flow.where,
-                hint=f'declare the target with create_streaming_table("{flow.target}")',
             )
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from anabranch.core.changes import Changes
 from anabranch.core.channels import Channel, channels
 from anabranch.core.declarations import Action, Dataset, Flow, Kind, Pipeline, Unique
+from anabranch.core.formats import formats
 from anabranch.core.graph import Graph
 from anabranch.core.names import MOST_PARTS, is_name
 from anabranch.core.quality import quarantine_of
-from anabranch.errors import ProjectError, ProjectErrors
+from anabranch.errors import ProjectError, ProjectErrors, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +92,6 @@ class Plan:
     views: tuple[ChannelPlan, ...] = ()  # what is computed from the cut, each after those it reads
 
 
-#: Sink formats this version can write.
-FORMATS = ("delta", "foreach_batch")
-
-
 def make_plan(graph: Graph, known: Mapping[str, str] | None = None) -> Plan:
     """The plan of a graph; raises `ProjectErrors` for what this version cannot run.
 
@@ -114,7 +111,7 @@ def make_plan(graph: Graph, known: Mapping[str, str] | None = None) -> Plan:
 
 def refused(pipeline: Pipeline) -> list[ProjectError]:
     """What this version cannot run."""
-    datasets = (_refused(d) for d in pipeline.datasets)
+    datasets = (problem for d in pipeline.datasets for problem in (_refused(d), *_format(d, pipeline)))
     rules = (_unique(d, u, pipeline) for d in pipeline.datasets for u in d.unique)
     flows = (_updates(f, pipeline) for f in pipeline.flows)
     return [problem for problem in (*datasets, *rules, *flows) if problem]
@@ -148,13 +145,6 @@ def _refused(dataset: Dataset) -> ProjectError | None:
             where=dataset.where,
             hint=f'call it "{_simpler(dataset.name)}"',
         )
-    if dataset.is_output and dataset.format not in FORMATS:
-        return ProjectError(
-            "FORMAT_NOT_SUPPORTED",
-            f'"{dataset.name}" has format "{dataset.format}", which this version does not write',
-            where=dataset.where,
-            hint='take format "delta", or write the rows in a function of your own: @dp.foreach_batch_sink',
-        )
     if dataset.format == "foreach_batch" and dataset.handler is None:
         return ProjectError(
             "FORMAT_NOT_SUPPORTED",
@@ -163,6 +153,35 @@ def _refused(dataset: Dataset) -> ProjectError | None:
             hint=f'declare the function: @dp.foreach_batch_sink(name="{dataset.name}")',
         )
     return None
+
+
+def _format(dataset: Dataset, pipeline: Pipeline) -> Iterator[ProjectError]:
+    """What is wrong with the format of an output, and with its options."""
+    if not dataset.is_output:
+        return
+    form = formats().get(dataset.format)
+    if form is None:
+        yield ProjectError(
+            "FORMAT_NOT_SUPPORTED",
+            f'"{dataset.name}" has format "{dataset.format}", which this version does not write',
+            where=dataset.where,
+            hint=did_you_mean(dataset.format, formats()) or f"formats that can be written: {', '.join(formats())}",
+        )
+        return
+    for what, hint in form.problems(dataset.options):
+        text = f'"{dataset.name}" ({form.name}) {what}'
+        yield ProjectError("OPTION_INVALID", text, where=dataset.where, hint=hint)
+    if not form.capabilities.merges and (flow := _changed_by(dataset, pipeline)):
+        yield ProjectError(
+            "CHANGES_INTO_SINK",
+            f'flow "{flow.name}" changes rows of "{dataset.name}" by key, which format {form.name} cannot do',
+            where=flow.where,
+            hint=f"formats that can: {', '.join(f.name for f in formats().values() if f.capabilities.merges)}",
+        )
+
+
+def _changed_by(dataset: Dataset, pipeline: Pipeline) -> Flow | None:
+    return next((f for f in pipeline.flows if f.changes and f.target == dataset.name), None)
 
 
 def _simpler(name: str) -> str:

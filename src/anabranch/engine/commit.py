@@ -4,6 +4,7 @@ The steps, numbered as in the bodies, with the crash points that tests kill at:
 
 1. decide    one ledger transaction with every receipt          deciding, decided
 2. apply     each sink takes its receipt, in parallel           applying, committed, applied (once per sink)
+             those that can, in one transaction
 3. publish   the versions that came out are the new cut         publishing, published
 
 Before 1 commits the epoch does not exist; after it the epoch is finished by whoever comes next.
@@ -16,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from anabranch.connectors.contract import Sink
+from anabranch.connectors.contract import Sink, Together
 from anabranch.core import crash
 from anabranch.core.epoch import Applied, EpochKey, Receipt
 from anabranch.core.quality import FlowQuality
@@ -59,22 +60,38 @@ def apply(ledger: Ledger, lease: Lease, record: EpochRecord, sinks: Mapping[str,
     """Hand each sink that has not got it yet its receipt of a decided epoch."""
     started = time.monotonic()
 
-    def one(name: str) -> tuple[str, Applied, float]:
-        crash.point("applying", name)
-        applied = sinks[name].apply(record.key, record.receipts[name])  # 2
+    def one(names: Sequence[str]) -> list[tuple[str, Applied, float]]:
+        for name in names:
+            crash.point("applying", name)
+        taken = [(sinks[name], record.receipts[name]) for name in names]
+        first = sinks[names[0]]
+        if isinstance(first, Together):
+            found = first.apply_all(record.key, taken)  # 2
+        else:
+            found = [sink.apply(record.key, receipt) for sink, receipt in taken]  # 2
         at = time.monotonic()
-        ledger.record_applied(lease, record.key, name, applied, at=time.time())
-        crash.point("applied", name)
-        return name, applied, at
+        for name, applied in zip(names, found, strict=True):
+            ledger.record_applied(lease, record.key, name, applied, at=time.time())
+            crash.point("applied", name)
+        return [(name, applied, at) for name, applied in zip(names, found, strict=True)]
 
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="apply") as pool:
-        done = list(pool.map(one, record.waiting))
+        done = [each for part in pool.map(one, _groups(record.waiting, sinks)) for each in part]
     moments = [at for _, applied, at in done if not applied.already]
     return Committed(
         seconds=time.monotonic() - started,
         window=max(moments) - min(moments) if moments else 0.0,
         applied={**record.applied, **{name: applied for name, applied, _ in done}},
     )
+
+
+def _groups(names: Sequence[str], sinks: Mapping[str, Sink]) -> list[list[str]]:
+    """Which sinks take their receipts together."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name in names:
+        sink = sinks[name]
+        groups.setdefault(("group", sink.group) if isinstance(sink, Together) else ("sink", name), []).append(name)
+    return list(groups.values())
 
 
 def publish(ledger: Ledger, lease: Lease, key: EpochKey, *, window: float, times: Mapping[str, float]) -> None:

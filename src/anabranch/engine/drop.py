@@ -71,7 +71,7 @@ def drop(opened: Opened, found: Droppable, listener: Listener) -> None:
             recover(ledger, held, opened.sinks(channel.outputs if channel else ()), listener)  # 1
             ledger.drop(held, name)  # 2
             crash.point("dropping", name)
-        Folder(found.place).remove_all()  # 3
+        opened.sinks([found.output])[name].remove()  # 3
         crash.point("removing", name)
         ledger.dropped(pipeline, name)  # 4
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from anabranch.connectors.contract import SinkSpec
 from anabranch.connectors.registry import open_sink
 from anabranch.engine.handlers import handler_of
 from anabranch.engine.storage import Storage, claim
@@ -40,19 +41,26 @@ class Opened:
     def sinks(self, outputs: Iterable[OutputRecord], declared: Iterable[Dataset] = ()) -> dict[str, Sink]:
         """Sinks as the ledger remembers them: enough to finish and to clean up, whatever the project says by now.
 
-        Those that are functions of the project can be called only if they are among the `declared`.
+        Those that are functions of the project, or need to be told how to reach another system, can take rows only if
+        they are among the `declared`.
         """
-        handlers = {d.name: handler_of(d) for d in declared}
-        return {
-            o.name: open_sink(
-                o.format,
-                o.name,
-                self.storage.absolute(o.location),
-                pipeline=self.pipeline.pipeline_id,
-                handler=handlers.get(o.name),
-            )
-            for o in outputs
-        }
+        known = {d.name: d for d in declared}
+        return {o.name: self._remembered(o, known.get(o.name)) for o in outputs}
+
+    def _remembered(self, output: OutputRecord, dataset: Dataset | None) -> Sink:
+        same = dataset if dataset and dataset.format == output.format else None
+        return open_sink(
+            output.format,
+            SinkSpec(
+                output.name,
+                self.storage.absolute(output.location),
+                self.pipeline.pipeline_id,
+                str(self.storage.root),
+                options=same.options if same else {},
+                declared=same is not None,
+                handler=handler_of(same) if same else None,
+            ),
+        )
 
     def declared_sinks(self, datasets: Iterable[Dataset], merges: Mapping[str, Merge]) -> dict[str, Sink]:
         """Sinks as the project declares them."""
@@ -64,15 +72,19 @@ def declared_sink(dataset: Dataset, storage: Storage, merge: Merge | None, pipel
     """The sink of a declared output."""
     return open_sink(
         dataset.format,
-        dataset.name,
-        storage.absolute(storage.location(dataset)),
-        pipeline=pipeline,
-        partition_by=dataset.partition_by,
-        properties=dataset.properties,
-        comment=dataset.comment,
-        merge=merge,
-        unique=dataset.unique,
-        handler=handler_of(dataset),
+        SinkSpec(
+            dataset.name,
+            storage.absolute(storage.location(dataset)),
+            pipeline,
+            str(storage.root),
+            options=dataset.options,
+            partition_by=dataset.partition_by,
+            properties=dataset.properties,
+            comment=dataset.comment,
+            merge=merge,
+            unique=dataset.unique,
+            handler=handler_of(dataset),
+        ),
     )
 
 

@@ -1,7 +1,7 @@
 """The storage folder of a pipeline: where its things are, and whose they are.
 
 tables/NAME                       the tables, unless a sink has a path of its own
-staged/NAME                       rows for a sink that is a function, until it has taken them
+staged/NAME                       rows for a sink that keeps no files of its own, until it has taken them
 _anabranch/identity.json          which pipeline and ledger this storage belongs to
 _anabranch/ledger.db              the ledger, unless the project names another one
 _anabranch/checkpoints/CHANNEL/G  Spark's checkpoint of a channel, one folder per generation
@@ -19,6 +19,7 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from anabranch.connectors.registry import format_named
 from anabranch.core.declarations import Dataset
 from anabranch.engine.checkpoint import Checkpoint
 from anabranch.errors import StateError
@@ -68,8 +69,7 @@ class Storage:
 
     def location(self, dataset: Dataset) -> str:
         """Where an output is kept, as the ledger remembers it: relative to the root when it is below it."""
-        kept_in = "staged" if dataset.handler else "tables"
-        return dataset.options.get("path") or f"{kept_in}/{dataset.name}"
+        return format_named(dataset.format, dataset.name).where(dataset.name, dataset.options)
 
     def absolute(self, location: str) -> str:
         """A location as a path or URL that can be opened.

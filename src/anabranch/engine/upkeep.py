@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from anabranch.connectors import delta
-from anabranch.connectors.registry import READABLE
+from anabranch.connectors.contract import Versioned
 from anabranch.core.events import Listener
 from anabranch.engine.lease import lease
 from anabranch.engine.opened import Opened
@@ -62,11 +61,10 @@ def vacuum(opened: Opened, *, dry_run: bool) -> list[Vacuumed]:
                 ledger.prune(pipeline, channel.channel, published_before=horizon)
             needed = ledger.retained(pipeline, published_since=horizon)
             for output in channel.outputs:
-                if output.format not in READABLE:
-                    continue  # nothing of it is kept
-                versions = {int(t.version) for t in needed if t.location == output.location}
-                location = opened.storage.absolute(output.location)
-                hours = opened.project.retention_seconds / _HOUR
-                files = delta.vacuum(location, versions, older_than_hours=hours, dry_run=dry_run)
-                done.append(Vacuumed(output.name, tuple(files)))
+                sink = opened.sinks([output])[output.name]
+                if isinstance(sink, Versioned):
+                    versions = {t.version for t in needed if t.location == output.location}
+                    hours = opened.project.retention_seconds / _HOUR
+                    files = sink.vacuum(versions, older_than_hours=hours, dry_run=dry_run)
+                    done.append(Vacuumed(output.name, tuple(files)))
     return done
