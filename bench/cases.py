@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import shape
 import ways
+import zones
 from measure import Cost, Record, best, cost_of
 from ways import Task
 
@@ -250,6 +251,7 @@ CASES = {
     "large": large_epoch,
     "many": many_epochs,
     "thirty": thirty_outputs,
+    "zones": zones.zones,
 }
 QUICK = ("planning", "one", "three", "ten", "copies", "small")
 

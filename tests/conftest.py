@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from urllib.parse import quote
 import pytest
 from hypothesis import settings
 from hypothesis.database import DirectoryBasedExampleDatabase
+
+sys.path.insert(0, str(Path(__file__).parent))  # what several folders of tests share stands beside this file
 
 # Examples that failed once are kept in the repository, and tried first ever after.
 settings.register_profile("kept", database=DirectoryBasedExampleDatabase(Path(__file__).parent / "examples"))
@@ -42,7 +45,8 @@ def postgres_server() -> Iterator[str]:
         data, log = folder / "data", folder / "log"
         setup = [programs / "initdb", "--auth=trust", "--no-sync", "--encoding=utf8", "-U", "postgres", "-D", data]
         subprocess.run(setup, check=True, capture_output=True, cwd=folder, **as_user)  # type: ignore[call-overload]
-        start = [programs / "postgres", "-D", data, "-k", folder, "-h", "", "-c", "fsync=off"]
+        options = ("-c", "fsync=off", "-c", "wal_level=logical")
+        start = [programs / "postgres", "-D", data, "-k", folder, "-h", "", *options]
         with log.open("wb") as out:
             server = subprocess.Popen(start, stdout=out, stderr=out, cwd=folder, **as_user)  # type: ignore[call-overload]
         try:
@@ -104,3 +108,16 @@ def crash_points_not_passed_yet() -> None:
     from anabranch.core import crash
 
     crash._hits.clear()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A running Kafka broker (see servers/kafka_broker.py). A test that stops it has to start it again."""
+    sys.path.insert(0, str(Path(__file__).parent / "servers"))
+    from kafka_broker import Broker
+
+    broker = Broker(tmp_path_factory.mktemp("kafka"))
+    try:
+        yield broker.start()
+    finally:
+        broker.kill()

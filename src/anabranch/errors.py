@@ -15,11 +15,15 @@ import errno
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
+from anabranch.core.hidden import hidden, hide
 from anabranch.core.where import Where
 
 
 class AnabranchError(Exception):
-    """What every error of ours has; `retryable` says whether trying the same again can help."""
+    """What every error of ours has; `retryable` says whether trying the same again can help.
+
+    Secrets are taken out when it is made, so that it can be shown, logged and stored by anybody.
+    """
 
     exit_code: ClassVar[int] = 1
     retryable: bool = False
@@ -34,12 +38,13 @@ class AnabranchError(Exception):
         retryable: bool | None = None,
         details: dict[str, Any] | None = None,
     ) -> None:
+        message = hide(message)
         super().__init__(message)
         self.code = code
         self.message = message
         self.where = where
-        self.hint = hint
-        self.details = details or {}
+        self.hint = hide(hint) if hint else hint
+        self.details: dict[str, Any] = hidden(details or {})
         if retryable is not None:
             self.retryable = retryable
 

@@ -66,7 +66,7 @@ class Cut:
     def spark(self, table: str, session: SparkSession) -> DataFrame:
         """A table as a Spark frame."""
         pinned = self._table(table)
-        return session.read.format(pinned.format).option("versionAsOf", pinned.version).load(pinned.location)
+        return at_version(session, pinned.format, pinned.location, pinned.version)
 
     def duckdb(self) -> duckdb.DuckDBPyConnection:
         """A new DuckDB connection in which every table is there by its name.
@@ -110,6 +110,14 @@ class Cut:
                 hint=f"read what feeds it; tables there: {', '.join(self.versions) or 'none'}",
             )
         return table
+
+
+def at_version(session: SparkSession, format_name: str, location: str, version: str) -> DataFrame:
+    """A version of a table as a Spark frame."""
+    if format_name == "iceberg":
+        # The metadata file alone is enough for Iceberg's reader, so no catalogue has to be set up in the session.
+        return session.read.format("iceberg").load(version if "/" in version else f"{location}/metadata/{version}")
+    return session.read.format(format_name).option("versionAsOf", version).load(location)
 
 
 def cut(project: str | Path = ".", *, at: int | Mapping[str, int] | None = None) -> Cut:

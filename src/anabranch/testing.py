@@ -1,135 +1,112 @@
-"""For tests: a sink that keeps everything in memory and can be told to misbehave."""
+"""Test a project with pytest: feed rows, run it, read its tables, and kill it wherever you like.
+
+In a `conftest.py`:
+
+    pytest_plugins = ["anabranch.testing"]
+
+In a test:
+
+    def test_slow_requests(anabranch_project):
+        project = anabranch_project("path/to/project")           # a copy, with a storage of its own
+        project.feed("landing", [{"eventId": "a", "ms": 700}])
+        project.run(crash="decided")                             # killed with SIGKILL at this point of the epoch
+        project.run()
+        assert [row["eventId"] for row in project.rows("slow_requests")] == ["a"]
+
+The points are those of `anabranch.core.crash.POINTS`.
+"""
 
 from __future__ import annotations
 
-import itertools
-import threading
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from anabranch.connectors.contract import Capabilities, Staging
-from anabranch.core import crash
-from anabranch.core.epoch import Applied, EpochKey, Receipt, StagedFile, digest
+import pytest
+
+from anabranch.core.crash import VARIABLE
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from anabranch.read import Cut
+
+#: What a copy of a project leaves behind: rows of earlier runs, and what tools leave lying about.
+_NOT_COPIED = ("_anabranch", "lake", ".git", ".venv", "__pycache__", ".pytest_cache")
 
 
 @dataclass
-class MemoryTable:
-    """What survives when a process dies: staged files, and one list of rows per version."""
+class ProjectUnderTest:
+    """A project in a folder of its own."""
 
-    staged: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    versions: list[tuple[Any, ...]] = field(default_factory=lambda: [()])
-    taken: dict[str, dict[int, int]] = field(default_factory=dict)  # transaction id -> epoch -> version
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    folder: Path
+    _fed: int = 0
 
-    def append(self, rows: Iterable[Any], *, replace: bool = False) -> int:
-        """Add rows as a new version; rows of other writers come in this way too."""
-        self.versions.append((() if replace else self.versions[-1]) + tuple(rows))
-        return len(self.versions) - 1
+    def feed(self, folder: str, rows: Iterable[Mapping[str, Any]], *, name: str | None = None) -> Path:
+        """One more file of JSON lines, or of Parquet if `name` ends so, in a folder of the project."""
+        into = self.folder / folder
+        into.mkdir(parents=True, exist_ok=True)
+        path = into / (name or f"fed-{self._fed:06}.json")
+        aside = into / f".{path.name}"
+        if path.suffix == ".parquet":
+            import pyarrow as pa
+            import pyarrow.parquet as pq
 
+            pq.write_table(pa.Table.from_pylist([dict(row) for row in rows]), aside)
+        else:
+            aside.write_text("".join(json.dumps(row, default=str) + "\n" for row in rows))
+        os.utime(aside, (1_700_000_000 + self._fed, 1_700_000_000 + self._fed))  # Spark takes files in this order
+        aside.rename(path)
+        self._fed += 1
+        return path
 
-@dataclass
-class MemorySink:
-    """A sink over a `MemoryTable`, true to the contract in `connectors.contract`.
+    def run(self, *, crash: str | None = None, env: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+        """Run over what is available, in a process of its own; the events it told.
 
-    >>> sink, key = MemorySink("errors", MemoryTable()), EpochKey("p", "c", 1, 0)
-    >>> receipt = sink.receipt(key, [sink.write(key, token=1, rows=("a", "b"))])
-    >>> sink.table.versions[-1]
-    ()
-    >>> sink.apply(key, receipt), sink.apply(key, receipt)
-    (Applied(version='1', already=False), Applied(version='1', already=True))
-    >>> sink.table.versions[-1]
-    ('a', 'b')
-    """
+        With `crash`, it is killed at that point, such as `decided` or `committed(orders)`; a run that never came there
+        is a failure, as is one that fails.
+        """
+        command = [sys.executable, "-m", "anabranch.cli.main", "run", "--once", "--json", "--project", str(self.folder)]
+        variables = {**os.environ, **(env or {}), VARIABLE: crash or ""}
+        ended = subprocess.run(
+            command, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+        expected = -signal.SIGKILL if crash else 0
+        if ended.returncode != expected:
+            what = f"was not killed at {crash}" if crash and ended.returncode == 0 else f"ended with {ended.returncode}"
+            pytest.fail(f"the run {what}:\n{ended.stdout}\n{ended.stderr}", pytrace=False)
+        return list(_records(ended.stdout))
 
-    name: str
-    table: MemoryTable
-    format: str = "memory"
-    location: str = "memory"
-    capabilities: ClassVar[Capabilities] = Capabilities(True, "a marker in the table", True, "none")
-    _numbers: itertools.count[int] = field(default_factory=itertools.count)
+    def cut(self, **at: Any) -> Cut:
+        """The tables at the last published epoch."""
+        from anabranch.read import cut
 
-    def examine(self, schema: pa.Schema) -> str:
-        """Any schema will do."""
-        return "same"
+        return cut(self.folder, **at)
 
-    def prepare(self, schema: pa.Schema) -> None:
-        """Nothing to make ready."""
-
-    def staging(self, key: EpochKey, token: int) -> Staging:
-        """Where rows would go; `write` puts them there."""
-        return Staging(self.name, self.location, _prefix(key, token), None)
-
-    def write(self, key: EpochKey, token: int, rows: Iterable[Any]) -> StagedFile:
-        """Stage rows, as the writer does for other sinks."""
-        kept = tuple(rows)
-        path = f"{_prefix(key, token)}-{next(self._numbers)}-{id(self)}"
-        self.table.staged[path] = kept
-        return StagedFile(path, len(kept), len(kept), digest(repr(kept)))
-
-    def receipt(self, key: EpochKey, files: Iterable[StagedFile], *, replace: bool = False) -> Receipt:
-        """The receipt for staged files."""
-        return Receipt(self.name, tuple(files), "", replace)
-
-    def damaged(self, receipt: Receipt) -> str | None:
-        """What is wrong with the staged rows."""
-        for file in receipt.files:
-            rows = self.table.staged.get(file.path)
-            if rows is None or digest(repr(rows)) != file.checksum:
-                return f"{file.path} is missing or altered"
-        return None
-
-    def apply(self, key: EpochKey, receipt: Receipt) -> Applied:
-        """Add the rows, once."""
-        with self.table.lock:
-            if found := self.find(key):
-                return found
-            if not receipt.files and not receipt.replace:
-                return Applied(self.version())
-            rows = [row for f in receipt.files for row in self.table.staged.pop(f.path)]
-            version = self.table.append(rows, replace=receipt.replace)
-            self.table.taken.setdefault(key.transaction_id(self.name), {})[key.epoch] = version
-        crash.point("committed", self.name)
-        return Applied(str(version))
-
-    def find(self, key: EpochKey) -> Applied | None:
-        """Whether the epoch is here."""
-        version = self.table.taken.get(key.transaction_id(self.name), {}).get(key.epoch)
-        return None if version is None else Applied(str(version), already=True)
-
-    def latest(self, key: EpochKey) -> int | None:
-        """The newest epoch that is here."""
-        return max(self.table.taken.get(key.transaction_id(self.name), {}), default=None)
-
-    def version(self) -> str:
-        """The newest version."""
-        return str(len(self.table.versions) - 1)
-
-    def has(self, version: str) -> bool:
-        """Whether that version was ever there."""
-        return int(version) < len(self.table.versions)
-
-    def leftovers(self, keep: frozenset[str], token: int) -> list[tuple[str, int]]:
-        """Staged rows of older attempts that nobody needs."""
-        return [
-            (path, len(rows))
-            for path, rows in self.table.staged.items()
-            if path not in keep and int(path.split("-")[2]) < token
-        ]
-
-    def discard(self, paths: Iterable[str]) -> None:
-        """Remove staged rows."""
-        for path in paths:
-            self.table.staged.pop(path, None)
-
-    def remove(self) -> None:
-        """Remove every row."""
-        self.table.staged.clear()
-        self.table.versions.append(())
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """The rows of a table at the last published epoch."""
+        found: list[dict[str, Any]] = self.cut().arrow(table).to_pylist()
+        return found
 
 
-def _prefix(key: EpochKey, token: int) -> str:
-    return f"{key.generation}-{key.epoch}-{token}"
+@pytest.fixture
+def anabranch_project(tmp_path: Path) -> Callable[[str | Path], ProjectUnderTest]:
+    """Copies a project, without the rows of its earlier runs, for one test."""
+
+    def copied(project: str | Path) -> ProjectUnderTest:
+        folder = tmp_path / Path(project).resolve().name
+        shutil.copytree(project, folder, ignore=shutil.ignore_patterns(*_NOT_COPIED))
+        return ProjectUnderTest(folder)
+
+    return copied
+
+
+def _records(text: str) -> Iterator[dict[str, Any]]:
+    for line in text.splitlines():
+        if line.startswith("{"):
+            yield json.loads(line)

@@ -112,7 +112,8 @@ def test_a_new_project_is_in_order_from_any_folder(
     capsys.readouterr()
     assert main(["check", "-p", "shop"]) == 0
     captured = capsys.readouterr()
-    assert captured.out == "ok: 4 datasets, 4 flows, 1 channel\n"
+    counts = "40 datasets, 40 flows, 9 channels" if template == "medallion" else "4 datasets, 4 flows, 1 channel"
+    assert captured.out == f"ok: {counts}\n"
     assert captured.err == ""
 
 

@@ -9,6 +9,7 @@ import pytest
 from anabranch.cli.output import JsonOutput, TextOutput
 from anabranch.cli.progress import progress
 from anabranch.core import events
+from anabranch.core.event_words import sentence
 
 EVENTS = {
     events.Notice("starting Spark ..."): "starting Spark ...",
@@ -22,10 +23,14 @@ EVENTS = {
     events.EpochDiscarded("requests", 2, "no\nroom"): (
         "requests  epoch 2  discarded, nothing of it is visible: no\\nroom"
     ),
+    events.SinkTold("alerts", "3 rows kept: no\nanswer"): "alerts  3 rows kept: no\\nanswer",
+    events.Compacted("a", 40, 0.5): "a  put 40 small files together  0.50 s",
     events.LeftoversRemoved("a", 2, 3_500_000): "a  removed 2 leftover files, 3.3 MiB",
     events.OutputsRemoved(
         "requests", ("a",)
     ): "requests  no longer declared, left as they are: a; to remove: anabranch drop NAME",
+    events.FilesKept("requests", ("/in/a", "/in/b"), "changed"): "requests  files kept  /in/a and 1 more changed",
+    events.SourceMaySkip("requests", "rows may be missing"): "requests  rows may be missing",
     events.WatermarkShared("requests", "a and b share one"): "requests  a and b share one",
     events.ChannelFailed("requests", "SINK_DOWN", "no answer"): "requests  failed  no answer (SINK_DOWN)",
     events.ChannelRetried("requests", "SINK_DOWN", "no answer", 1, 5.0): (
@@ -35,6 +40,7 @@ EVENTS = {
         "orders  its query changed (a.py:3): the rows it has are those of the old one; to rebuild them: "
         "anabranch run --full-refresh orders"
     ),
+    events.EventsDropped(3): "3 events came too fast to be written down",
     events.ViewKept("totals", "nothing changed"): "totals  left as it is: nothing changed",
 }
 
@@ -47,6 +53,9 @@ PUBLISHED = events.EpochPublished(
     0.021,
 )
 BACKFILLED = events.Backfilled("requests", 4, {"errors": 1200}, 0.5)  # its rows are not hashable
+READ = events.ChannelProgress("requests", 3, 3000, 150.2, None, (events.SourceProgress("Kafka", 3000, 12, "offsets"),))
+FAILED = events.RunFailed("shop", "SINK_DOWN", "no\nanswer", 2, 6000, 4.5)
+ALL = [*EVENTS, PUBLISHED, BACKFILLED, READ, FAILED]
 
 
 @pytest.mark.parametrize(("event", "line"), EVENTS.items(), ids=lambda x: x.kind if isinstance(x, events.Event) else "")
@@ -76,15 +85,46 @@ def test_one_table_alone_cannot_be_torn(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_every_kind_of_event_has_words_of_its_own() -> None:
-    covered = {event.kind for event in [*EVENTS, PUBLISHED, BACKFILLED]}
-    assert covered == set(events.vocabulary())
+    assert {event.kind for event in ALL} == set(events.vocabulary())
+    assert sentence(READ) == "requests  read 3,000 rows  150 rows/s in  12 offsets behind"
+    assert sentence(FAILED) == "shop  failed  2 epochs  6,000 rows  4.50 s: no\nanswer (SINK_DOWN)"
+
+
+def test_lines_leave_out_how_fast_it_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    progress(TextOutput())(READ)
+    assert capsys.readouterr().err == ""
+
+
+def test_at_the_end_a_summary_of_what_was_read_written_and_torn(capsys: pytest.CaptureFixture[str]) -> None:
+    listen = progress(TextOutput())
+    for event in (PUBLISHED, READ, events.RunFinished("shop", 1, 3600, 4.5)):
+        listen(event)
+    assert capsys.readouterr().err.splitlines()[2:] == [
+        "  read     requests              3,000 in 1 epoch, 12 offsets behind",
+        "  written  request_logs          3,000",
+        "  written  error_events            512",
+        "  written  slow_requests            88",
+        "  torn window for plain readers at most 21 ms",
+    ]
+
+
+def test_a_run_that_failed_says_what_to_look_at(capsys: pytest.CaptureFixture[str]) -> None:
+    listen = progress(TextOutput())
+    listen(events.ChannelFailed("requests", "SINK_DOWN", "no\nanswer"))
+    listen(FAILED)
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "shop  failed  2 epochs  6,000 rows  4.50 s",
+        "  failed   requests  no\\nanswer (SINK_DOWN)",
+        "  see      anabranch explain SINK_DOWN",
+        "  see      anabranch events --level error",
+    ]
 
 
 def test_as_json_every_event_is_a_line_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     listen = progress(JsonOutput())
-    for event in [*EVENTS, PUBLISHED, BACKFILLED]:
+    for event in ALL:
         listen(event)
     captured = capsys.readouterr()
     records = [json.loads(line) for line in captured.out.splitlines()]
-    assert [r["event"] for r in records] == [e.kind for e in [*EVENTS, PUBLISHED, BACKFILLED]]
+    assert [r["event"] for r in records] == [e.kind for e in ALL]
     assert captured.err == ""

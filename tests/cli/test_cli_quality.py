@@ -17,7 +17,7 @@ from anabranch.engine.commit import apply, decide, publish
 from anabranch.engine.opened import open_project
 from anabranch.load.project import read_project
 from anabranch.store.ledger import OutputRecord
-from anabranch.testing import MemorySink, MemoryTable
+from memory_sink import MemorySink, MemoryTable
 
 BAD = (
     FlowQuality("orders", "app", 40, {"positive": 0, "has_id": 1}, 1, breaking=1),
@@ -40,11 +40,13 @@ def test_an_epoch_tells_which_rules_were_broken_and_a_run_what_was_kept_out(caps
     listen = progress(TextOutput())
     for event in (published(0, BAD), published(1, GOOD), published(2, BAD), RunFinished("shop", 3, 291, 1.5)):
         listen(event)
-    first, good, again, end = capsys.readouterr().err.splitlines()
+    first, good, again, end, *summary = capsys.readouterr().err.splitlines()
     assert first == "shop  epoch 0  published  97 rows -> orders 97  " + "  ".join(WORDS)
     assert good == "shop  epoch 1  published  97 rows -> orders 97"
     assert again.endswith("  ".join(WORDS))
     assert end == "shop  done  3 epochs  291 rows  1.50 s  2 dropped, 4 quarantined"
+    assert summary[0].split("  ", 2)[1] == "written"
+    assert summary[0].endswith("orders           291  6 of 205 broke a rule, 2 dropped, 4 quarantined")
 
 
 def test_programs_get_the_counts_too(capsys: pytest.CaptureFixture[str]) -> None:

@@ -681,3 +681,20 @@ def test_foreign_transactions_do_not_count(location: str) -> None:
     )
     assert sink.latest(key(0)) is None
     assert put(sink, 0, rows(0)) == Applied("2")
+
+
+def test_small_files_are_put_together(location: str) -> None:
+    """The rows stay, an older version can still be read, and an epoch applied again is found."""
+    sink = sink_at(location)
+    for epoch in range(59):
+        put(sink, epoch, rows(epoch))
+    receipt = stage(sink, key(59), rows(59))
+    before = sink.apply(key(59), receipt).version
+    assert sink.compact() == 60
+    assert sink.compact() == 0
+    assert len(DeltaTable(location).file_uris()) == 1
+    assert ids(location) == ids(location, int(before)) == list(range(60))
+    assert sink.apply(key(59), receipt).already
+    assert sink.leftovers(frozenset(), 9) == []
+    put(sink, 60, rows(60))
+    assert ids(location) == list(range(61))

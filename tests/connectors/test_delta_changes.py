@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -172,9 +173,10 @@ def test_partitions_and_new_columns_survive_a_rewrite(tmp_path: Path) -> None:
     assert sorted((r["id"], r["a"], r["b"], r["c"]) for r in found) == [(1, "é/ü", 4, 0.5), (3, "x y", 3, None)]
 
 
-def test_a_truncate_empties_what_came_before_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keep", [(), ("a",)], ids=["newest", "nulls-kept"])
+def test_a_truncate_empties_what_came_before_it(tmp_path: Path, keep: tuple[str, ...]) -> None:
     schema = SCHEMA.append(pa.field(TRUNCATES, pa.bool_()))
-    sink = sink_at(tmp_path, NEWEST)
+    sink = sink_at(tmp_path, replace(NEWEST, keep_when_null=keep))
     sink.prepare(schema)
     sink.apply(key(0), staged(sink, 0, [(1, "x", 1, 1, False, False), (2, "y", 1, 7, False, False)], schema))
     sink.apply(key(1), staged(sink, 1, [(None, None, None, 5, False, True)], schema))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -38,6 +38,7 @@ class Case:
 
     format: str
     module: str  # the name of the module that has this as `CASE`, for child processes
+    survives: ClassVar[bool] = True  # whether rows outlive the process that took them
 
     def target(self, request: pytest.FixtureRequest, folder: Path) -> SinkSpec:
         """A target of its own for one test; everything in it must survive a trip through JSON."""

@@ -19,6 +19,9 @@ pytestmark = pytest.mark.core
 
 HERE = Where("p.py")
 
+#: What is said below each output.
+PROMISE = "              exactly once, by transaction marker in the table's log; read at the cut\n"
+
 
 def example(**changed: object) -> Pipeline:
     view = Dataset("requests", Kind.TEMPORARY_VIEW, Where("p.py", 1))
@@ -52,7 +55,9 @@ def test_the_text_is_what_a_person_reads() -> None:
         "  2. flow     logs  from requests  (p.py:2)\n"
         "  3. flow     errors  from requests  (p.py:3)\n"
         "  4. stage    logs  (delta, partitioned by day)\n"
+        f"{PROMISE}"
         "  5. stage    errors  (delta)\n"
+        f"{PROMISE}"
         "  6. decide   one ledger transaction: from here on the epoch is kept, before it nothing is\n"
         "  7. apply    logs\n"
         "  8. apply    errors\n"
@@ -80,7 +85,7 @@ def test_the_records_are_json_and_name_every_step() -> None:
 @pytest.mark.parametrize(
     ("changed", "code"),
     [
-        ({"format": "csv"}, "FORMAT_NOT_SUPPORTED"),
+        ({"format": "xml"}, "FORMAT_NOT_SUPPORTED"),
         ({"format": "foreach_batch"}, "FORMAT_NOT_SUPPORTED"),  # without its function
         ({"name": "my-errors"}, "NAME_NOT_SIMPLE"),
         ({"name": "a.b.c.errors"}, "NAME_NOT_SIMPLE"),
@@ -112,7 +117,8 @@ def test_outputs_show_their_rules_and_their_keys() -> None:
     pipeline = replace(made, datasets=(*made.datasets, people), flows=(*made.flows, flow))
     plan = make_plan(build(pipeline))
     text = as_text(plan)
-    assert "stage    errors  (delta)\n               3 rules: drop has_id, warn e, fail one\n" in text
+    promise = PROMISE.replace("  exactly", "   exactly")  # there are more than nine steps
+    assert f"stage    errors  (delta)\n{promise}               3 rules: drop has_id, warn e, fail one\n" in text
     assert "\n               changes by id, at, newest by at, deleted when op = 'd', keeps history\n" in text
     staged = {r["output"]: r for r in json.loads(json.dumps(as_records(plan))) if r["action"] == "stage"}
     assert staged["logs"]["rules"] == []
@@ -136,6 +142,7 @@ def test_a_function_says_what_it_does_not_promise() -> None:
     planned = make_plan(build(made))
     assert "stage    errors  (foreach_batch)\n" in as_text(planned)
     assert as_text(planned).count("not promised: ") == 2
+    assert "at least once, by a marker in the sink's folder" in as_text(planned)
     staged = {r["output"]: r["not_promised"] for r in as_records(planned) if r["action"] == "stage"}
     assert [len(staged["errors"]), len(staged["logs"])] == [2, 0]
 

@@ -31,7 +31,13 @@ from anabranch.store.ledger import EpochRecord, Ledger
 #: A server that has imported everything once, and forks: children start in milliseconds, and are processes like any.
 _forking = multiprocessing.get_context("forkserver")
 _forking.set_forkserver_preload(
-    ["anabranch.cli.main", "anabranch.engine.run", "anabranch.connectors.delta", "anabranch.load.python_files"]
+    [
+        "anabranch.cli.main",
+        "anabranch.engine.run",
+        "anabranch.load.python_files",
+        *(f"anabranch.connectors.{name}" for name in ("delta", "iceberg_tables", "kafka", "postgres")),
+        *("pyiceberg.catalog.sql", "confluent_kafka.admin", "psycopg"),
+    ]
 )
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads would be there before the fork
 
@@ -262,6 +268,7 @@ class Lake:
             str(path.relative_to(self.storage)): path.read_bytes()
             for path in sorted(self.storage.rglob("*"))
             if path.is_file() and "logs" not in path.parts and not path.name.endswith("-shm")
+            if not path.name.startswith("history.db")  # that a run was refused is written down there
         }
 
 

@@ -45,6 +45,7 @@ SCHEMAS = {
     "errors": StructType().add("id", "string").add("code", "string"),
     "everything": StructType().add("id", "string").add("ms", "long"),
     "slow": StructType().add("id", "string").add("ms", "long"),
+    "copies": StructType().add("id", "string").add("ms", "long"),  # of `everything`, in projects that have it
 }
 PARTS = tuple(
     OutputColumns(name, f"b{i}", tuple((f"b{i}_{j}", column) for j, column in enumerate(schema.names)))
@@ -67,9 +68,9 @@ def rows_for(output: str, events: Sequence[Mapping[str, Any]]) -> list[tuple[Any
     return [(event["id"], event["ms"]) for event in events]
 
 
-def wide_batches(events: Sequence[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
-    """A batch as the union of all branches, each with its mask set."""
-    for own in PARTS:
+def wide_batches(events: Sequence[Mapping[str, Any]], parts: Sequence[OutputColumns]) -> Iterator[pa.RecordBatch]:
+    """A batch as the union of the branches, each with its mask set."""
+    for own in parts:
         rows = rows_for(own.output, events)
         columns = {part.mask: [part is own] * len(rows) for part in PARTS}
         for part in PARTS:
@@ -80,11 +81,14 @@ def wide_batches(events: Sequence[Mapping[str, Any]]) -> Iterator[pa.RecordBatch
 
 def stage(frame: list[Mapping[str, Any]], stagings: Mapping[str, Staging], key: EpochKey, *, small: bool) -> Staged:
     """What `engine.stage` does, with the one task of the batch run here."""
-    return written(Rows(PARTS, stagings, key, "driver"), wide_batches(frame))
+    parts = [part for part in PARTS if part.output in stagings]
+    return written(Rows(parts, stagings, key, "driver"), wide_batches(frame, parts))
 
 
 class Query(threading.Thread):
     """A streaming query over the files of a folder, one file for each micro-batch."""
+
+    lastProgress = None  # as of a query that has made none yet
 
     def __init__(self, landing: Path, checkpoint: Path, batch: Batch, *, once: bool, seconds: float) -> None:
         super().__init__(name="query", daemon=True)
@@ -180,7 +184,8 @@ def without_spark() -> None:
         (channel, "output_schemas", lambda _plan, _frames: SCHEMAS),
         (channel, "make_program", program),
         (channel, "tell_changes", lambda *_: None),
-        (channel, "stager", lambda _program: stage),
+        (channel, "options_of_sources", lambda _frame: []),
+        (channel, "stager", lambda *_: stage),
         (channel, "_start", start),
     ):
         assert hasattr(module, name), f"{module.__name__} has no {name} any more"

@@ -24,6 +24,7 @@ from anabranch.load.project import AnabranchSpec
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(Path(__file__).parent))
 import cli_reference  # noqa: E402  beside this file, and a script as well
+import sinks_reference  # noqa: E402
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SOURCE = Path(anabranch.__file__).parent
@@ -35,7 +36,7 @@ TEXTS = [
     *sorted((ROOT / "examples").glob("*/README.md")),
 ]
 #: Capitals in code that are no error codes.
-VARIABLES = {"ANABRANCH_CACHE", "ANABRANCH_CRASH", "JAVA_HOME", "POINTS", "PGPASSWORD", "PGPASSFILE"}
+VARIABLES = {"ANABRANCH_CACHE", "ANABRANCH_ENV", "ANABRANCH_CRASH", "JAVA_HOME", "POINTS", "PGPASSWORD", "PGPASSFILE"}
 #: Verbs whose lines are executed here: they need no JVM and change nothing that a later line relies on.
 LIGHT = {"check", "plan --static", "status", "epochs", "show", "sql", "recover", "vacuum"}
 
@@ -248,6 +249,12 @@ def test_the_reference_of_the_command_line_is_up_to_date() -> None:
     for name, command in cli_reference.commands().items():
         assert f"## {name}" in written
         assert [o for p in cli_reference.options(command) for o in p.opts if f"`{o}`" not in written] == []
+
+
+def test_the_reference_of_the_formats_is_up_to_date() -> None:
+    written = sinks_reference.TARGET.read_text(encoding="utf-8")
+    assert written == sinks_reference.render(), "write it anew: python tests/docs/sinks_reference.py"
+    assert [name for name in sinks_reference.OURS if f"\n## {name}\n" not in written] == []
 
 
 def table(page: str, first: str) -> dict[str, list[str]]:

@@ -22,7 +22,7 @@ from anabranch.cli.main import main
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2] / "examples"
-EXAMPLES = sorted(path.parent.name for path in ROOT.glob("*/README.md"))
+EXAMPLES = sorted(path.parent.name for path in ROOT.glob("*/anabranch.yml"))
 
 
 class Example:

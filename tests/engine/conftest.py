@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import textwrap
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,13 @@ class Made:
         from anabranch.engine.run import run
 
         return run(self.project, once=True, listener=self.events.append)
+
+    def until(self, holds: Callable[[], bool], seconds: float = 60.0) -> None:
+        """Wait until something holds; not for ever."""
+        end = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < end, "what was waited for did not come about"
+            time.sleep(0.05)
 
     def rows(self, table: str, **at: Any) -> list[dict[str, Any]]:
         """The rows of a table at the cut."""

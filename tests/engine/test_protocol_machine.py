@@ -31,7 +31,7 @@ from anabranch.engine.rows import Staged
 from anabranch.errors import LockHeld
 from anabranch.store.ledger import Ledger
 from anabranch.store.records import OutputRecord
-from anabranch.testing import MemorySink, MemoryTable
+from memory_sink import MemorySink, MemoryTable
 
 #: What each output takes of the source: the independent model.
 OUTPUTS: dict[str, Callable[[int], bool]] = {

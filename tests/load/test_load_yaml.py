@@ -51,11 +51,7 @@ def test_all_problems_are_found_at_once_with_line_and_column(tmp_path: Path) -> 
     assert found(tmp_path, text) == [
         ("PROJECT_MISSING_FIELD", "file.yml:1:1", "name: missing field"),
         ("PROJECT_MISSING_FIELD", "file.yml:3:5", "sinks.0.mode: missing field"),
-        (
-            "PROJECT_BAD_VALUE",
-            "file.yml:4:12",
-            "sinks.0.depth: Input should be a valid integer, unable to parse string as an integer",
-        ),
+        ("PROJECT_BAD_VALUE", "file.yml:4:12", "sinks.0.depth: must be a whole number, not 'deep'"),
         ("PROJECT_UNKNOWN_FIELD", "file.yml:3:5", "sinks.0.mod: unknown field"),
         ("PROJECT_BAD_VALUE", "file.yml:5:12", "sinks.1.mode: must be text, not 3"),
         ("PROJECT_BAD_VALUE", "file.yml:6:9", "labels: must be a mapping of names to values, not ['a']"),

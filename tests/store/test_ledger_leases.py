@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from anabranch.errors import LockHeld, StateError
-from anabranch.store.lease import Holder, this_process
 from anabranch.store.ledger import Ledger
+from anabranch.store.process import Holder, this_process
 
 
 def test_a_held_lease_names_its_holder(channel: Any) -> None:

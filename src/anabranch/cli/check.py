@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from anabranch.cli.output import Table
-from anabranch.cli.show_errors import one_line, shown_place
+from anabranch.cli.show_errors import one_line
 from anabranch.cli.verb import Invocation
+from anabranch.core.where import shown_place
 from anabranch.errors import ProjectError, ProjectErrors
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ import typer
 
 from anabranch.cli.output import Table
 from anabranch.cli.verb import Invocation
+from anabranch.core.secrets import has_secret
 from anabranch.errors import AnabranchError, ProjectErrors
 
 LIBRARIES = ("pyspark", "deltalake", "pyarrow", "duckdb", "sqlalchemy", "pydantic", "typer")
@@ -38,6 +39,7 @@ def doctor(at: Invocation) -> None:
         _jars(),
         *_machine(),
         *_libraries(),
+        *_formats(),
         *_project(at.project),
     ]
     failed = any(f.state == "fail" for f in findings)
@@ -119,6 +121,21 @@ def _libraries() -> Iterator[Finding]:
             yield Finding(name, "fail", "not installed", "install anabranch again, with its dependencies")
 
 
+def _formats() -> Iterator[Finding]:
+    """The formats of other packages."""
+    from anabranch.core.formats import OURS, plugins
+
+    for plugin in plugins():
+        check, found = f"format {plugin.name}", f"{plugin.package} ({plugin.entry})"
+        if plugin.name in OURS:
+            yield Finding(check, "warn", f"{found} is not used: Anabranch has a format of this name", "rename it")
+        elif plugin.fault:
+            hint = "mend or uninstall it; outputs of other formats are not touched by this"
+            yield Finding(check, "warn", f"{found} does not work: {plugin.fault}", hint)
+        else:
+            yield Finding(check, "ok", found)
+
+
 def _project(path: Path) -> Iterator[Finding]:
     """Nothing when there is no project here and none was named."""
     from anabranch.load.project import examine_project
@@ -131,7 +148,7 @@ def _project(path: Path) -> Iterator[Finding]:
     if examined.project is not None:
         yield Finding("project", "ok", f"{examined.project.name} ({examined.project.spec_file})")
         yield _writable("storage", Path(examined.project.storage))
-        if "://" not in examined.project.ledger:
+        if "://" not in examined.project.ledger and not has_secret(examined.project.ledger):
             yield _writable("ledger", Path(examined.project.ledger))
 
 

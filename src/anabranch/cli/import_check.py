@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from anabranch.cli.output import Table
-from anabranch.cli.show_errors import shown_place
 from anabranch.cli.verb import Invocation
+from anabranch.core.where import shown_place
 
 
 def import_check(

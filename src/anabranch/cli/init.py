@@ -17,8 +17,11 @@ from anabranch.errors import ProjectError, SetupError, did_you_mean
 #: The folders of `templates/`, with what each is for.
 TEMPLATES = {
     "quickstart": "JSON files in a folder feed three tables; runs in a minute, needs no services",
+    "medallion": "nine entities of shipping through bronze, silver and gold, in YAML; `anabranch gen` makes the data",
     "dp": "the same as an unmodified Spark Declarative Pipelines project, which spark-pipelines runs too",
 }
+#: Templates whose data `anabranch gen` makes, as much as is wanted.
+WITHOUT_SAMPLES = ("medallion",)
 SAMPLE_EVENTS, SAMPLE_FILES = 3_000, 3
 NEXT = """
 next:
@@ -26,6 +29,12 @@ next:
   anabranch check                # is the project in order? needs no Java
   anabranch run --once           # take in everything that has arrived
   anabranch show request_logs    # the rows at the published cut"""
+NEXT_MEDALLION = """
+next:
+  cd {folder}
+  anabranch gen                  # synthetic data into landing/
+  anabranch run --once           # take in everything that has arrived
+  anabranch show gold.shipment_status"""
 
 
 def init(
@@ -39,7 +48,7 @@ def init(
     name_option: Annotated[str, typer.Option("--name", metavar="NAME", help="The same as NAME.")] = "",
     list_templates: Annotated[bool, typer.Option("--list", help="List the templates.")] = False,
 ) -> None:
-    """Make a new project from a template, with sample data in it."""
+    """Make a new project from a template, most with sample data in them."""
     if list_templates:
         rows = [{"template": key, "what": what} for key, what in TEMPLATES.items()]
         at.out.show(rows, Table(rows))
@@ -61,14 +70,16 @@ def init(
             hint="choose a folder you may write to, with room left; remove what was begun",
         ) from error
     record = {"project": folder.resolve().name, "folder": str(folder.resolve()), "template": template}
-    made = f"made {folder} from template {template}: {len(written)} files, {SAMPLE_EVENTS:,} sample events in landing/"
+    made, then = f"made {folder} from template {template}: {len(written)} files", NEXT_MEDALLION
+    if template not in WITHOUT_SAMPLES:
+        made, then = f"{made}, {SAMPLE_EVENTS:,} sample events in landing/", NEXT
     at.out.show(
-        {**record, "files": [str(path.relative_to(folder)) for path in written]}, made, NEXT.format(folder=folder)
+        {**record, "files": [str(path.relative_to(folder)) for path in written]}, made, then.format(folder=folder)
     )
 
 
 def write_project(folder: Path, template: str) -> list[Path]:
-    """Copy a template's files into `folder`, put the project's name in and add sample events; returns what it wrote."""
+    """Copy a template's files into `folder`, put the project's name in, add sample events; returns what it wrote."""
     from anabranch.generate.events import write_request_events
 
     root = folder.resolve()
@@ -83,6 +94,8 @@ def write_project(folder: Path, template: str) -> list[Path]:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8")
             written.append(target)
+    if template in WITHOUT_SAMPLES:
+        return written
     return [*written, *write_request_events(folder / "landing", SAMPLE_EVENTS, SAMPLE_FILES)]
 
 

@@ -22,16 +22,25 @@ from typer.main import get_command
 import anabranch
 from anabranch.cli.check import check
 from anabranch.cli.doctor import doctor
+from anabranch.cli.epochs import epochs
+from anabranch.cli.events import events
 from anabranch.cli.explain import explain
+from anabranch.cli.gen import gen
+from anabranch.cli.graph import graph
+from anabranch.cli.history import history
 from anabranch.cli.import_check import import_check
 from anabranch.cli.init import init
+from anabranch.cli.lineage import lineage
 from anabranch.cli.plan import dry_run, plan
 from anabranch.cli.run import run
+from anabranch.cli.schema import schema
 from anabranch.cli.show import show, sql
 from anabranch.cli.show_errors import UsageProblem
-from anabranch.cli.status import epochs, status
+from anabranch.cli.status import status
+from anabranch.cli.ui import ui
 from anabranch.cli.upkeep import drop, recover, reset, vacuum
 from anabranch.cli.verb import Invocation, add_shared, add_verb
+from anabranch.core.hidden import hide
 from anabranch.errors import AnabranchError, InternalError, Interrupted, disk_failure
 
 app = typer.Typer(name="anabranch", rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -58,12 +67,19 @@ add_shared(
     help_text="Read each source once, feed any number of tables, commit them all together or not at all.",
 )
 add_verb(app, init, needs_project=False)
+add_verb(app, gen)
+add_verb(app, schema, needs_project=False)
 add_verb(app, check)
 add_verb(app, plan)
 add_verb(app, dry_run)
 add_verb(app, run)
 add_verb(app, status)
+add_verb(app, history)
 add_verb(app, epochs)
+add_verb(app, events)
+add_verb(app, graph)
+add_verb(app, lineage)
+add_verb(app, ui)
 add_verb(app, show)
 add_verb(app, sql)
 add_verb(app, recover)
@@ -108,7 +124,7 @@ def _run(arguments: list[str], invocation: Invocation) -> int:
 
 def _report(error: BaseException, invocation: Invocation) -> int:
     if invocation.debug and not isinstance(error, typer.TyperException | typer.Abort):
-        traceback.print_exception(error)
+        sys.stderr.write(hide("".join(traceback.format_exception(error))))
     known = _as_known(error)
     invocation.out.error(known)
     session = sys.modules.get("anabranch.engine.session")  # only there if the verb got as far as Spark

@@ -1,7 +1,8 @@
 """The one way verbs print: results on stdout, everything else on stderr, as text or as JSON.
 
 A verb hands over its whole result in one call of `show`, so that JSON output is one document. A verb that follows
-something calls `event` instead, once per event, which gives JSON lines.
+something calls `event` instead, once per event, which gives JSON lines. Secrets are taken out of
+everything but the rows of tables.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from datetime import date, datetime, time
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from anabranch.cli.show_errors import Line, error_lines, plain_text
+from anabranch.core.hidden import hidden, hide
 
 if TYPE_CHECKING:
     from anabranch.errors import AnabranchError
@@ -45,8 +47,14 @@ class Output(Protocol):
     def show(self, document: Any, *parts: Part) -> None:
         """The result of a verb: `document` in JSON, `parts` in text, or else the document by its shape."""
 
+    def rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Rows of the user's tables, exactly as they are."""
+
     def event(self, record: Mapping[str, Any], line: Line, level: str = "info") -> None:
         """One event of a stream of them: a JSON line on stdout, or a line of text on stderr."""
+
+    def line(self, record: Mapping[str, Any], line: Line) -> None:
+        """One of many lines that are the result: a JSON line, or a line of text, on stdout."""
 
     def note(self, text: str) -> None:
         """Something worth knowing that is not the result; on stderr, unless quiet."""
@@ -73,9 +81,18 @@ class TextOutput:
                 case Table(_, _, empty):
                     _print(sys.stdout, [[(empty, "dim")]])
 
+    def rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        if rows:
+            _print_table(rows, list(rows[0]), as_they_are=True)
+        else:
+            _print(sys.stdout, [[("no rows", "dim")]])
+
     def event(self, record: Mapping[str, Any], line: Line, level: str = "info") -> None:
         if not (self.quiet and level == "info"):
             _print(sys.stderr, [line])
+
+    def line(self, record: Mapping[str, Any], line: Line) -> None:
+        _print(sys.stdout, [line])
 
     def note(self, text: str) -> None:
         if not self.quiet:
@@ -93,18 +110,27 @@ class JsonOutput:
     streaming: bool = False
 
     def show(self, document: Any, *parts: Part) -> None:
-        _write(sys.stdout, json.dumps(json_value(document), indent=None if self.streaming else 2, ensure_ascii=False))
+        self._document(hidden(json_value(document)))
+
+    def rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._document(json_value(rows))
 
     def event(self, record: Mapping[str, Any], line: Line, level: str = "info") -> None:
         self.streaming = True
-        _write(sys.stdout, json.dumps(json_value(record), ensure_ascii=False))
+        _write(sys.stdout, json.dumps(hidden(json_value(record)), ensure_ascii=False))
+
+    def line(self, record: Mapping[str, Any], line: Line) -> None:
+        self.event(record, line)
 
     def note(self, text: str) -> None:
         if not self.quiet:
-            _write(sys.stderr, text)
+            _write(sys.stderr, hide(text))
 
     def error(self, error: AnabranchError) -> None:
         self.show({"error": error.as_record()})
+
+    def _document(self, value: Any) -> None:
+        _write(sys.stdout, json.dumps(value, indent=None if self.streaming else 2, ensure_ascii=False))
 
 
 def json_value(value: Any) -> Any:
@@ -155,8 +181,8 @@ def _fact_lines(values: Mapping[str, Any]) -> list[Line]:
     return [[(f"{name:<{width}}  ", "dim"), (cell(value), "")] for name, value in values.items()]
 
 
-def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    cells = [[cell(row.get(c)) for c in columns] for row in rows]
+def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_they_are: bool = False) -> None:
+    cells = [[cell(row.get(c) if as_they_are else hidden(row.get(c))) for c in columns] for row in rows]
     numeric = [all(isinstance(r.get(c), int | float | None) for r in rows) for c in columns]
     if sys.stdout.isatty():
         from rich.box import SIMPLE_HEAD
@@ -168,7 +194,7 @@ def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> N
             table.add_column(Text(name), justify="right" if right else "left", overflow="fold")
         for row in cells:
             table.add_row(*(Text(text, style=_STATES.get(text, "")) for text in row))
-        _console(sys.stdout).print(table)
+        console(sys.stdout).print(table)
         return
     widths = [max(len(c), *(len(row[i]) for row in cells)) for i, c in enumerate(columns)]
     for row in [list(columns), *cells]:
@@ -184,15 +210,16 @@ def _print(stream: TextIO, lines: Iterable[Line]) -> None:
     if stream.isatty():
         from rich.text import Text
 
-        console = _console(stream)
+        on = console(stream)
         for line in lines:
-            console.print(Text.assemble(*line), soft_wrap=True)
+            on.print(Text.assemble(*((hide(text), style) for text, style in line)), soft_wrap=True)
         return
     for line in lines:
-        _write(stream, "".join(text for text, _ in line))
+        _write(stream, hide("".join(text for text, _ in line)))
 
 
-def _console(stream: TextIO) -> Any:
+def console(stream: TextIO) -> Any:
+    """Rich on a stream, without any guessing about what the text means."""
     from rich.console import Console
 
     return Console(file=stream, highlight=False, markup=False, emoji=False)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from anabranch.cli.configuration import Configuration, Master, configured
-from anabranch.cli.progress import progress
+from anabranch.cli.progress import watching
 from anabranch.cli.show_errors import UsageProblem
 from anabranch.cli.verb import Invocation
 
@@ -42,7 +42,8 @@ def run(
         )
     selection = Selection(_names(refresh), _names(full_refresh), full_refresh_all)
     project = configured(read_project(at.project), conf, master)
-    run_project(project, once=once, listener=progress(at.out), selection=selection)
+    with watching(at.out) as listener:
+        run_project(project, once=once, listener=listener, selection=selection)
 
 
 def _names(text: str) -> frozenset[str]:

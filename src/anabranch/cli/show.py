@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from anabranch.cli.output import Table
 from anabranch.cli.verb import Invocation
 
 Epoch = Annotated[
@@ -28,7 +27,7 @@ def show(
     condition = f" WHERE {where}" if where else ""
     cut.dataset(table)  # an unknown table is our error to tell, with its names
     rows = answer(cut, f'SELECT * FROM "{table}"{condition} LIMIT {limit}')
-    at.out.show(rows, Table(rows, empty="no rows"))
+    at.out.rows(rows)
     at.out.note(f"{table} at " + ", ".join(f"{c} epoch {n}" for c, n in cut.epochs.items()))
 
 
@@ -41,7 +40,7 @@ def sql(
     from anabranch import read
 
     rows = answer(read.cut(at.project, at=wanted(epoch)), query)
-    at.out.show(rows, Table(rows, empty="no rows"))
+    at.out.rows(rows)
 
 
 def answer(cut: Any, query: str) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from anabranch.core.where import Where
+from anabranch.core.where import Where, shown_place
 from anabranch.errors import AnabranchError, ProjectErrors
 
 #: One line of text in pieces, each with a style that only a terminal shows.
@@ -47,17 +47,6 @@ def one_line(error: AnabranchError) -> str:
     """
     place = f"{shown_place(error.where)}  " if error.where else ""
     return plain_text(f"{place}{_shortened(error.message)} ({error.code}){f'; {error.hint}' if error.hint else ''}")
-
-
-def shown_place(where: Where, cwd: Path | None = None) -> str:
-    """`file:line:column`, the file relative to the current folder when it is below it.
-
-    >>> shown_place(Where("/home/me/p/a.py", 3), Path("/home/me/p")), shown_place(Where("/etc/a.yml"), Path("/home"))
-    ('a.py:3', '/etc/a.yml')
-    """
-    path, here = Path(where.file), cwd or Path.cwd()
-    shown = path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) else path
-    return str(Where(str(shown), where.line, where.column))
 
 
 def _shortened(text: str) -> str:

@@ -1,112 +1,112 @@
-"""`anabranch status` and `anabranch epochs`: what the ledger knows, without a JVM."""
+"""`anabranch status`: what the ledger and the history know, without a JVM."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import UTC, datetime
-from statistics import median
+import sys
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anabranch.cli.output import Table
+from anabranch.cli.epochs import quality_records
+from anabranch.cli.history import run_record
+from anabranch.cli.output import Facts, Part, Table, TextOutput, console
 from anabranch.cli.verb import Invocation
-from anabranch.core.quality import by_dataset
+from anabranch.errors import StateError
+from anabranch.store.status import RECENT, channel_record, moment
 
 if TYPE_CHECKING:
-    from anabranch.store.ledger import EpochRecord
+    from anabranch.load.project import Project
+    from anabranch.store.history import History
 
-#: How many of the newest epochs the window of plain readers is told from.
-_RECENT = 20
+#: How often `--watch` looks again, in seconds.
+_LOOK_AGAIN = 2.0
 
 
-def status(at: Invocation) -> None:
-    """Show each channel's published epoch and state, and each table's version at the cut."""
+def status(
+    at: Invocation,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again every 2 seconds, until Ctrl-C.")] = False,
+) -> None:
+    """Show each channel's published epoch and state, each table's version at the cut, and how the last run ended."""
     from anabranch.load.project import read_project
-    from anabranch.read import open_ledger
 
-    with open_ledger(read_project(at.project)) as (ledger, found):
+    project = read_project(at.project)
+    if watch:
+        _watch(at, project)
+        return
+    document, parts = _look(at, project)
+    at.out.show(document, *parts)
+
+
+def _watch(at: Invocation, project: Project) -> None:
+    """On a terminal in place; else the whole status again whenever something in it has changed."""
+    on = console(sys.stdout) if isinstance(at.out, TextOutput) and sys.stdout.isatty() else None
+    before = None
+    try:
+        while True:
+            document, parts = _look(at, project)
+            if on:
+                on.clear()
+                at.out.show(document, *parts, "", f"{moment(time.time())}  Ctrl-C ends it")
+            elif (now := _without_clocks(document)) != before:
+                before = now
+                if isinstance(at.out, TextOutput):
+                    at.out.show(document, *parts, "")
+                else:
+                    at.out.line(document, [])
+            time.sleep(_LOOK_AGAIN)
+    except KeyboardInterrupt:
+        return  # the way to end it
+
+
+def _look(at: Invocation, project: Project) -> tuple[dict[str, Any], list[Part]]:
+    from anabranch.read import open_ledger
+    from anabranch.store.history import History
+
+    history = History.of(project.storage)
+    with open_ledger(project) as (ledger, found):
         pipeline = found.pipeline_id
         holders = ledger.holders(pipeline)
         known = [c for c in ledger.channels(pipeline) if c.outputs]
-        recent = {c.channel: ledger.epochs(pipeline, channel=c.channel, limit=_RECENT) for c in known}
-        channels = [_channel(c.channel, c.generation, recent[c.channel], holders) for c in known]
+        recent = {c.channel: ledger.epochs(pipeline, channel=c.channel, limit=RECENT) for c in known}
+        channels = [channel_record(c.channel, c.generation, recent[c.channel], holders) for c in known]
         cut = ledger.cut(pipeline)
+    last_run = None
+    try:  # what it adds is worth having, and no reason to show nothing
+        last_run = next((run_record(run) for run in history.runs(limit=1)), None)
+        channels = [{**row, **_reading(history, row["channel"])} for row in channels]
+    except StateError as error:
+        at.out.note(f"{error.message} ({error.code})")
     tables = [
         {"table": t.name, "format": t.format, "version": t.version, "channel": t.channel, "epoch": t.epoch}
         for t in cut.tables.values()
     ]
-    quality = [row for found in recent.values() for row in _quality(found)]
-    document = {"channels": channels, "tables": tables, "quality": quality}
-    rules = ("", f"rules, over the last {_RECENT} epochs of each channel", Table(quality)) if quality else ()
-    empty = "nothing published yet"
-    at.out.show(document, Table(channels, empty="no channels yet"), "", Table(tables, empty=empty), *rules)
+    quality = [row for found in recent.values() for row in quality_records(found)]
+    document = {"last_run": last_run, "channels": channels, "tables": tables, "quality": quality}
+    parts: list[Part] = [Facts({"last run": _in_words(last_run)}), ""] if last_run else []
+    parts += [Table(channels, empty="no channels yet"), "", Table(tables, empty="nothing published yet")]
+    if quality:
+        parts += ["", f"rules, over the last {RECENT} epochs of each channel", Table(quality)]
+    return document, parts
 
 
-def epochs(
-    at: Invocation,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many, newest first.")] = 20,
-    channel: Annotated[str | None, typer.Option("--channel", help="Of this channel only.")] = None,
-) -> None:
-    """List epochs, newest first, with rows and versions for each output."""
-    from anabranch.load.project import read_project
-    from anabranch.read import open_ledger
-
-    with open_ledger(read_project(at.project)) as (ledger, pipeline):
-        found = ledger.epochs(pipeline.pipeline_id, channel=channel, limit=limit)
-    rows = [
-        {
-            "channel": e.key.channel,
-            "generation": e.key.generation,
-            "epoch": e.key.epoch,
-            "state": str(e.state),
-            "decided": _moment(e.decided_at),
-            "published": _moment(e.published_at),
-            "rows": {name: receipt.rows for name, receipt in e.receipts.items()},
-            "versions": {name: applied.version for name, applied in e.applied.items()},
-            "window_ms": round(e.window * 1000, 1),
-            "times": {step: round(seconds, 3) for step, seconds in e.times.items()},
-            "quality": _quality([e]),
-        }
-        for e in found
-    ]
-    columns = ("channel", "generation", "epoch", "state", "published", "rows", "window_ms")
-    said = ["; ".join(q.in_words() for q in by_dataset(e.quality) if not q.is_good) or None for e in found]
-    shown = [{**row, "broken": text} for row, text in zip(rows, said, strict=True)]
-    at.out.show(rows, Table(shown, (*columns, "broken") if any(said) else columns, empty="no epochs yet"))
+def _without_clocks(document: dict[str, Any]) -> dict[str, Any]:
+    """What is worth showing again when it differs; that a run still goes on is not."""
+    run = {k: v for k, v in (document["last_run"] or {}).items() if k not in ("seconds", "seen")}
+    return {**document, "last_run": run}
 
 
-def _quality(epochs: Iterable[EpochRecord]) -> list[dict[str, Any]]:
-    """What became of the rows of each dataset with rules."""
-    return [
-        {
-            "dataset": q.dataset,
-            "rows": q.rows,
-            "broke_a_rule": q.breaking,
-            "dropped": q.dropped,
-            "quarantined": q.quarantined,
-            "by_rule": {**q.broken, **q.repeated},
-        }
-        for q in by_dataset(one for e in epochs for one in e.quality)
-    ]
+def _in_words(run: dict[str, Any]) -> str:
+    why = f": {run['message']} ({run['code']})" if run["code"] else ""
+    done = f"{run['epochs']:,} epochs, {run['rows']:,} rows, {run['seconds']:.2f} s"
+    return f"{run['outcome']}, started {run['started']}, {done}{why}"
 
 
-def _channel(name: str, generation: int, recent: tuple[EpochRecord, ...], holders: dict[str, Any]) -> dict[str, Any]:
-    published = [e for e in recent if e.published_at is not None]
-    windows = [e.window * 1000 for e in published]
-    holder = holders.get(name)
-    waiting = [e for e in recent if e.published_at is None]
+def _reading(history: History, channel: str) -> dict[str, Any]:
+    """How fast it read when it last did, and how far its sources were ahead."""
+    newest = next(iter(history.progress_over_time(channel, limit=1)), None)
+    rate = newest.process_rate if newest else None
     return {
-        "channel": name,
-        "running": f"process {holder.pid} on {holder.host}" if holder else None,
-        "generation": generation,
-        "epoch": published[0].key.epoch if published else None,
-        "published": _moment(published[0].published_at) if published else None,
-        "open": ", ".join(f"epoch {e.key.epoch} {e.state}" for e in waiting) or None,
-        "plain_reader_window_ms": round(median(windows), 1) if windows else None,
-        "worst_window_ms": round(max(windows), 1) if windows else None,
+        "rows_per_second": round(rate) if rate is not None else None,
+        "lag": ", ".join(f"{number:,} {unit}" for unit, number in newest.behind.items()) or None if newest else None,
     }
-
-
-def _moment(seconds: float | None) -> str | None:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="seconds") if seconds else None

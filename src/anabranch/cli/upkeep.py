@@ -20,11 +20,12 @@ def recover(
 ) -> None:
     """Finish what was decided and remove what was not. A run does the same at its start."""
     from anabranch.engine.opened import open_project
-    from anabranch.engine.upkeep import recover_all
+    from anabranch.engine.upkeep import declared_outputs, recover_all
     from anabranch.load.project import read_project
 
     with open_project(read_project(at.project), moved=moved) as opened:
-        done = [{"channel": name, **asdict(found)} for name, found in recover_all(opened, progress(at.out)).items()]
+        found = recover_all(opened, progress(at.out), declared_outputs(opened))
+    done = [{"channel": name, **asdict(channel)} for name, channel in found.items()]
     at.out.show(done, Table(done, ("channel", "finished", "restage", "files", "bytes"), empty="no channels yet"))
 
 
@@ -79,6 +80,7 @@ def drop(
     from anabranch.engine.drop import drop as remove
     from anabranch.engine.drop import droppable
     from anabranch.engine.opened import open_project
+    from anabranch.engine.upkeep import declared_outputs
     from anabranch.load.project import read_project
     from anabranch.load.python_files import load_pipeline
 
@@ -88,5 +90,5 @@ def drop(
         found = droppable(opened, pipeline, dataset)
         if not yes:
             typer.confirm(f'Remove "{dataset}" and every file in {found.place}?', abort=True, err=True)
-        remove(opened, found, progress(at.out))
+        remove(opened, found, progress(at.out), declared_outputs(opened))
     at.out.show({"dataset": dataset, "removed": found.place}, f'"{dataset}" is gone, with the files in {found.place}')

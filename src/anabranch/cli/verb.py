@@ -1,7 +1,8 @@
 """What every verb has in common: the options that may stand before or after it, and how it is put into the command.
 
 A verb is a function whose first parameter is the `Invocation`; its other parameters are typer's. `add_verb` gives it
-`--json`, `--debug`, `-v`, `-q` and, unless it does without a project, `--project`. Said twice, the later one counts.
+`--json`, `--debug`, `-v`, `-q` and, unless it does without a project, `--project` and `--env`. Said twice, the later
+one counts.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from anabranch.cli.output import JsonOutput, Output, TextOutput
+from anabranch.core.environment import environment
 
 
 @dataclass
@@ -23,6 +25,7 @@ class Invocation:
     """What was said around the verb; filled while the command line is parsed."""
 
     project: Path = Path()
+    env: str | None = None
     json: bool = False
     debug: bool = False
     verbose: bool = False
@@ -48,6 +51,9 @@ SHARED: dict[str, Any] = {
             "--project", "-p", "--spec", metavar="PATH", help="Project folder or its file. Default: here or above."
         ),
     ],
+    "env": Annotated[
+        str | None, typer.Option("--env", metavar="NAME", help="Environment whose values are used (ANABRANCH_ENV).")
+    ],
     "json": Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")],
     "debug": Annotated[bool, typer.Option("--debug", help="Show tracebacks.")],
     "verbose": Annotated[bool, typer.Option("--verbose", "-v", help="Show more.")],
@@ -61,14 +67,15 @@ def add_verb(
     """Put a verb into the command, with the shared options after its own."""
     signature = inspect.signature(function, eval_str=True)
     own = list(signature.parameters.values())[1:]
-    shared = shared_parameters(without=() if needs_project else ("project",))
+    shared = shared_parameters(without=() if needs_project else ("project", "env"))
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
 
     def command(**given: Any) -> None:
         invocation = given.pop("context").find_root().obj
         invocation.take(given)
-        function(invocation, **given)
+        with environment(invocation.env):
+            function(invocation, **given)
 
     _declare(command, [context, *keywords, *shared])
     command.__doc__ = function.__doc__
@@ -79,7 +86,10 @@ def shared_parameters(without: tuple[str, ...] = ()) -> list[inspect.Parameter]:
     """The shared options as parameters of a function."""
     return [
         inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=None if name == "project" else False, annotation=annotation
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None if name in ("project", "env") else False,
+            annotation=annotation,
         )
         for name, annotation in SHARED.items()
         if name not in without

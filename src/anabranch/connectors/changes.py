@@ -49,7 +49,7 @@ def replacement(merge: Merge, changes: pa.Table, log: Any, before: Any) -> Repla
         every = log.to_table()
         return Replacement(None, newest(merge, filled(merge, _after_truncate(every))))
     if merge.history or merge.keep_when_null:
-        events = filled(merge, _after_truncate(of_keys(merge, log, keys)))
+        events = filled(merge, _after_truncate(of_keys(merge, log, keys), log))
         return Replacement(keys, history(merge, events) if merge.history else newest(merge, events))
     changes = _after_truncate(changes, before)
     winners = _newest_rows(merge, changes)

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
     from anabranch.connectors.foreach_batch import Handler
+    from anabranch.connectors.parquet_transforms import Part
     from anabranch.core.changes import Merge
     from anabranch.core.declarations import Unique
     from anabranch.core.epoch import Applied, EpochKey, Receipt, StagedFile
 
-__all__ = ["Capabilities", "Sink", "SinkSpec", "Staging", "Together", "Versioned", "WholeTable"]
+__all__ = ["Capabilities", "Compacts", "Keeping", "Sink", "SinkSpec", "Staging", "Together", "Versioned", "WholeTable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,11 @@ class SinkSpec:
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """Where and how the writer stages one sink's rows: `folder` is an absolute path or URL that exists."""
+    """Where and how the writer stages one sink's rows: `folder` is an absolute path or URL that exists.
+
+    Rows of one file have the same values in the columns `partition_by`, which the file leaves out; or the same values
+    of `transforms`, which are computed from columns that it keeps.
+    """
 
     sink: str
     folder: str
@@ -75,6 +80,7 @@ class Staging:
     schema: pa.Schema
     partition_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
+    transforms: tuple[Part, ...] = ()
 
 
 class Sink(Protocol):
@@ -137,6 +143,25 @@ class Together(Protocol):
         Called on any one of the group, with all of those that still have to take the epoch. It passes the crash point
         `committed` with the name of each.
         """
+
+
+@runtime_checkable
+class Keeping(Protocol):
+    """A sink that keeps rows when the other side does not take them, and sends them later."""
+
+    def send_waiting(self) -> str | None:
+        """Send what epochs before have left; what whoever runs the pipeline has to know of it, in words.
+
+        Called at every start, once all epochs are finished.
+        """
+
+
+@runtime_checkable
+class Compacts(Protocol):
+    """A sink whose files can be put together without a change to its rows."""
+
+    def compact(self) -> int:
+        """Put small files together if there are many; how many went."""
 
 
 @runtime_checkable

@@ -39,7 +39,7 @@ from anabranch.connectors.delta_schema import (
     delta_arrow_schema,
     delta_json,
 )
-from anabranch.connectors.delta_versions import arrow_dataset, staged_dataset, vacuum
+from anabranch.connectors.delta_versions import arrow_dataset, compact, staged_dataset, vacuum
 from anabranch.connectors.folder import Folder
 from anabranch.connectors.object_store import plain
 from anabranch.connectors.parquet_partitions import check_partition_columns
@@ -236,6 +236,11 @@ class DeltaSink:
     def remove(self) -> None:
         """Remove the table with all its files."""
         self.folder.remove_all()
+
+    def compact(self) -> int:
+        """Put small files together if there are many of them."""
+        wanted = self._properties.get("anabranch.compact", "true").lower() != "false"
+        return compact(self._fresh()) if wanted else 0
 
     def vacuum(self, versions: set[str], *, older_than_hours: float, dry_run: bool) -> list[str]:
         """Remove files that are that old and that none of the versions needs."""

@@ -138,6 +138,10 @@ class DeltaChanges:
         """Remove the table with all its files, and its log with it."""
         self._table.remove()
 
+    def compact(self) -> int:
+        """Put small files together, of the table and of the log of its changes."""
+        return self._table.compact() + self._log.compact()
+
     def vacuum(self, versions: set[str], *, older_than_hours: float, dry_run: bool) -> list[str]:
         """Remove files of the table that are that old and that none of the versions needs."""
         return self._table.vacuum(versions, older_than_hours=older_than_hours, dry_run=dry_run)

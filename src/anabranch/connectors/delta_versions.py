@@ -21,6 +21,9 @@ from anabranch.core.epoch import StagedFile
 from anabranch.errors import SinkError, StateError
 
 _HOUR = 3600.0
+
+#: Files below this size, in bytes, are put together once there are so many of them.
+_SMALL, _MANY = 64 << 20, 50
 #: Types whose bounds are used; not floats, because of NaN.
 _ORDERED = (pa.types.is_integer, pa.types.is_string, pa.types.is_date, pa.types.is_timestamp, pa.types.is_decimal)
 _HIDDEN = re.compile(r"(^|/)[_.][^=]*(/|$)")  # Delta keeps its own things under such names; `_c=1/` is a partition
@@ -107,6 +110,14 @@ def _check_readable(location: str, table: DeltaTable) -> None:
         raise _unsupported(location, f"the table has the features {', '.join(sorted(features - known))}")
     if "deletionVectors" in features and pa.table(table.deletion_vectors()).num_rows:
         raise _unsupported(location, "rows were deleted with deletion vectors")
+
+
+def compact(table: DeltaTable) -> int:
+    """Put small files together if there are many of them; how many went. Old versions keep theirs."""
+    sizes = pa.table(table.get_add_actions())["size_bytes"].to_pylist()
+    if sum(size < _SMALL for size in sizes) < _MANY:
+        return 0
+    return int(table.optimize.compact(target_size=2 * _SMALL, max_concurrent_tasks=1)["numFilesRemoved"])
 
 
 def vacuum(location: str, keep_versions: Iterable[int], *, older_than_hours: float, dry_run: bool) -> list[str]:

@@ -7,13 +7,13 @@ with the same rows and the same number: what it did in between is not known to a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from anabranch.connectors.contract import SinkSpec, Staging
 from anabranch.connectors.delta_schema import delta_arrow_schema
 from anabranch.connectors.spool import Spool
+from anabranch.connectors.taken import Taken, version_of
 from anabranch.core import crash
 from anabranch.core.epoch import Applied, EpochKey, Receipt, StagedFile
 from anabranch.core.formats import FOREACH_BATCH
@@ -24,14 +24,6 @@ if TYPE_CHECKING:
 
 #: Hands rows to the user's function: the paths of the files, their schema in Delta's JSON form, the epoch.
 Handler = Callable[[Sequence[str], str, int], None]
-
-#: Where the markers are, in a folder for each channel.
-TAKEN = "_taken"
-
-#: What a sink stands at that has not been given a row yet.
-NOTHING = "none"
-
-_MARKER = re.compile(r"(\d+)-(\d+)")
 
 
 def open_function(spec: SinkSpec) -> ForeachBatchSink:
@@ -49,6 +41,7 @@ class ForeachBatchSink:
         self.name, self.location = name, location
         self._spool = Spool(name, location)
         self.folder = self._spool.folder
+        self._taken = Taken(self.folder)
         self._handler = handler
 
     def examine(self, schema: pa.Schema) -> str:
@@ -79,27 +72,22 @@ class ForeachBatchSink:
         found = self.find(key)
         if found is None:
             self._call(key, receipt)
-            self._mark(key)
+            self._taken.mark(key)
             crash.point("committed", self.name)
         self.discard(f.path for f in receipt.files)
-        return found or Applied(_marker(key))
+        return found or Applied(version_of(key))
 
     def find(self, key: EpochKey) -> Applied | None:
-        """Whether the function has returned for this epoch. Epochs are finished in their order."""
-        newest = self.latest(key)
-        return Applied(_marker(key), already=True) if newest is not None and newest >= key.epoch else None
+        """Whether the function has returned for this epoch."""
+        return self._taken.find(key)
 
     def latest(self, key: EpochKey) -> int | None:
         """The newest epoch for which the function has returned."""
-        epochs = (
-            epoch for generation, epoch in self._markers(f"{TAKEN}/{key.channel}") if generation == key.generation
-        )
-        return max(epochs, default=None)
+        return self._taken.latest(key)
 
     def version(self) -> str:
         """Generation and epoch of the last rows that the function was given."""
-        newest = max(self._markers(TAKEN, deep=True), default=None)
-        return NOTHING if newest is None else f"{newest[0]}-{newest[1]}"
+        return self._taken.version()
 
     def has(self, version: str) -> bool:
         """Nobody can ask a function what it has done with its rows."""
@@ -127,21 +115,3 @@ class ForeachBatchSink:
                 f"the channel over: anabranch reset {key.channel}",
             )
         self._handler([f"{self.location}/{f.path}" for f in receipt.files], receipt.schema, key.epoch)
-
-    def _mark(self, key: EpochKey) -> None:
-        """Make it known that the function has returned; markers of earlier epochs say nothing more by then."""
-        path = f"{TAKEN}/{key.channel}/{_marker(key)}"
-        self.folder.create(path).close()
-        self.folder.sync_file(path)
-        self.folder.sync([path])
-        for generation, epoch in self._markers(f"{TAKEN}/{key.channel}"):
-            if (generation, epoch) < (key.generation, key.epoch):
-                self.folder.remove(f"{TAKEN}/{key.channel}/{generation}-{epoch}")
-
-    def _markers(self, under: str, *, deep: bool = False) -> list[tuple[int, int]]:
-        names = (found.path.rpartition("/")[2] for found in self.folder.files(under, deep=deep))
-        return [(int(match[1]), int(match[2])) for name in names if (match := _MARKER.fullmatch(name))]
-
-
-def _marker(key: EpochKey) -> str:
-    return f"{key.generation}-{key.epoch}"

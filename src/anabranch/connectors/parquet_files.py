@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from anabranch.connectors.folder import Folder, checksum_text, new_checksum
 from anabranch.connectors.parquet_partitions import Values, partition_folder, split
 from anabranch.connectors.parquet_stats import FloatStats, Leaf, delta_stats, indexed_columns, leaves, skippable_columns
+from anabranch.connectors.parquet_transforms import split_by
 from anabranch.core import crash
 from anabranch.core.epoch import StagedFile
 from anabranch.errors import DataError
@@ -40,6 +41,7 @@ class StagedWriter:
         self._staging = staging
         self._task = task
         self._folder = Folder(staging.folder)
+        self._parts = staging.partition_by or tuple(part.name for part in staging.transforms)
         inner = [field for field in staging.schema if field.name not in staging.partition_by]
         self._file_schema = pa.schema(inner)
         self._indexed = leaves(self._file_schema, indexed_columns(staging.properties))
@@ -55,7 +57,7 @@ class StagedWriter:
         if batch.num_rows == 0:
             return
         rows = self._fit(batch)
-        if not self._staging.partition_by:
+        if not self._parts:
             self._wait((), rows)
             return
         self._unsplit.add(rows)
@@ -110,8 +112,9 @@ class StagedWriter:
         gathered, self._unsplit = self._unsplit, _Waiting()
         if gathered.rows:
             table = pa.Table.from_batches(gathered.batches).combine_chunks()
+            by, transforms = self._staging.partition_by, self._staging.transforms
             for batch in table.to_batches():
-                for values, part in split(batch, self._staging.partition_by):
+                for values, part in split_by(batch, transforms) if transforms else split(batch, by):
                     self._wait(values, part)
 
     def _wait(self, values: Values, rows: pa.RecordBatch) -> None:
@@ -143,7 +146,7 @@ class StagedWriter:
             self._finish(next(iter(self._open)))
         number = len(self._created)
         name = f"{self._staging.prefix}-{self._task}-{number}-{uuid.uuid4().hex}.parquet"
-        path = partition_folder(self._staging.partition_by, values) + name
+        path = (partition_folder(self._staging.partition_by, values) if self._staging.partition_by else "") + name
         out = _HashedFile(self._folder.create(path), halfway=number == 0)
         self._created.append(path)
         file = self._open[values] = _File(path, out, self._file_schema, self._indexed)
@@ -162,7 +165,7 @@ class StagedWriter:
         except BaseException:
             file.abandon()
             raise
-        partition = dict(zip(self._staging.partition_by, values, strict=True))
+        partition = dict(zip(self._parts, values, strict=True))
         self._done.append(
             StagedFile(file.path, stats["numRecords"], file.out.size, file.out.checksum(), partition, stats)
         )

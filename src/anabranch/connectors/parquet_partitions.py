@@ -23,6 +23,9 @@ _LONGEST_FOLDER = 200  # bytes; file systems end at 255
 #: Partition values as the table's log has them, one per partition column.
 Values = tuple[str | None, ...]
 
+#: The distinct values of a partition column, and for each row which of them it has.
+Key = tuple[list[str | None], pa.Array]
+
 
 def check_partition_columns(schema: pa.Schema, columns: Sequence[str]) -> None:
     """Refuse columns that are missing or of a type that has no partition value.
@@ -59,18 +62,22 @@ def split(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Value
     [(('a',), [1, 3]), (('b',), [2]), ((None,), [4])]
     """
     rest = batch.select([name for name in batch.schema.names if name not in columns])
-    keys = [_texts(batch.column(name)) for name in columns]
+    return grouped(rest, [_texts(batch.column(name)) for name in columns])
+
+
+def grouped(rows: pa.RecordBatch, keys: Sequence[Key]) -> Iterator[tuple[Values, pa.RecordBatch]]:
+    """The rows that have the same values in all keys, in their order."""
     codes = _combined([codes for _, codes in keys])
     order = pc.sort_indices(codes)  # stable: rows keep their order within a partition
     start = 0
     for stop in pc.run_end_encode(codes.take(order)).run_ends.to_pylist():
-        rows = order.slice(start, stop - start)
-        first = rows[0].as_py()
-        yield tuple(texts[codes[first].as_py()] for texts, codes in keys), rest.take(rows)
+        chosen = order.slice(start, stop - start)
+        first = chosen[0].as_py()
+        yield tuple(texts[codes[first].as_py()] for texts, codes in keys), rows.take(chosen)
         start = stop
 
 
-def _texts(column: pa.Array) -> tuple[list[str | None], pa.Array]:
+def _texts(column: pa.Array) -> Key:
     """The distinct values as text, and for each row which of them it has."""
     encoded = column.dictionary_encode(null_encoding="encode")
     distinct: dict[str | None, int] = {}

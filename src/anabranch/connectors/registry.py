@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from anabranch.connectors.contract import SinkSpec
-from anabranch.core.formats import Format, formats
+from anabranch.core.formats import OURS, Format, broken, formats, plugin_fault, plugins
 from anabranch.errors import ProjectError, did_you_mean
 
 if TYPE_CHECKING:
@@ -18,13 +19,23 @@ if TYPE_CHECKING:
 
 def open_sink(format_name: str, spec: SinkSpec) -> Sink:
     """The sink of an output; nothing is touched yet."""
-    sink: Sink = _named(format_named(format_name, spec.name).opens)(spec)
+    opens = format_named(format_name, spec.name).opens
+    try:
+        opener = _named(opens)
+    except (ImportError, AttributeError) as error:
+        plugin = next((each for each in plugins() if each.name == format_name and format_name not in OURS), None)
+        if plugin is None:
+            raise
+        raise plugin_fault(replace(plugin, fault=f"{opens}: {error}"), spec.name) from error
+    sink: Sink = opener(spec)
     return sink
 
 
 def format_named(format_name: str, output: str) -> Format:
     """The format of an output."""
     found = formats().get(format_name)
+    if found is None and (plugin := broken(format_name)):
+        raise plugin_fault(plugin, output)
     if found is None:
         raise ProjectError(
             "FORMAT_NOT_SUPPORTED",

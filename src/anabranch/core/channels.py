@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from anabranch.core.declarations import Dataset, Flow, Kind
+from anabranch.core.detached import turns
 from anabranch.core.graph import Graph
 from anabranch.errors import ProjectError
 
@@ -21,11 +22,17 @@ class Channel:
     name: str
     datasets: tuple[Dataset, ...]
     flows: tuple[Flow, ...]
+    turn: int = 0  # see `detached.turns`
 
     @property
     def outputs(self) -> tuple[Dataset, ...]:
         """What the channel writes."""
         return tuple(d for d in self.datasets if d.is_output)
+
+    @property
+    def trigger(self) -> float | None:
+        """Seconds between two looks for new rows, if its datasets say so: the shortest of them."""
+        return min((d.trigger for d in self.datasets if d.trigger is not None), default=None)
 
     @property
     def at_rest(self) -> bool:
@@ -41,10 +48,11 @@ def channels(graph: Graph, known: Mapping[str, str] | None = None) -> tuple[Chan
     name, so that adding, removing or renaming around it does not start it from nothing. A new part is named after its
     first dataset.
     """
-    return tuple(_channel(graph, part, known or {}) for part in _parts(graph))
+    turn_of = turns(graph)
+    return tuple(_channel(graph, part, known or {}, turn_of[part[0]]) for part in _parts(graph, turn_of))
 
 
-def _channel(graph: Graph, part: list[str], known: Mapping[str, str]) -> Channel:
+def _channel(graph: Graph, part: list[str], known: Mapping[str, str], turn: int) -> Channel:
     needed = _needed(graph, part)
     members = tuple(graph.datasets[name] for name in graph.order if name in part and name in needed)
     # What is computed from the cut has no checkpoint to keep: the channel it may have been part of goes on without it.
@@ -62,7 +70,7 @@ def _channel(graph: Graph, part: list[str], known: Mapping[str, str]) -> Channel
     name = next(iter(before), members[0].name)
     # The implicit flow of each dataset, then its append flows: the order they were declared in.
     flows = tuple(f for d in members for f in graph.feeding(d.name))
-    return Channel(name, members, flows)
+    return Channel(name, members, flows, turn)
 
 
 def is_at_rest(graph: Graph, name: str) -> bool:
@@ -82,14 +90,14 @@ def _needed(graph: Graph, part: list[str]) -> set[str]:
     return needed or set(part)
 
 
-def _parts(graph: Graph) -> list[list[str]]:
-    """Connected parts, each in declaration order."""
+def _parts(graph: Graph, turn_of: Mapping[str, int]) -> list[list[str]]:
+    """Connected parts, in declaration order. What is read in a later turn is read as a table, and connects nothing."""
     part_of: dict[str, list[str]] = {name: [name] for name in graph.datasets}
     at_rest = {name for name in graph.datasets if is_at_rest(graph, name)}
     for flow in graph.pipeline.flows:
         inputs = () if flow.at_rest or flow.target in at_rest else graph.inputs(flow)
         for name in inputs:
-            if name in at_rest:
+            if name in at_rest or turn_of[name] != turn_of[flow.target]:
                 continue
             joined, other = part_of[flow.target], part_of[name]
             if joined is not other:

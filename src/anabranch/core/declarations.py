@@ -81,6 +81,12 @@ class Dataset:
     unique: tuple[Unique, ...] = ()
     handler: Callable[..., Any] | None = field(default=None, compare=False)  # f(df, batch_id) of a foreach_batch sink
     ignored: tuple[str, ...] = ()  # what was said and has no effect here, for a warning
+    quarantine: str | None = None  # the table for rows that are put aside, if it is not called after the dataset
+    epoch_column: str | None = None  # a column that gets the number of the epoch when a row is written
+    owner: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    trigger: float | None = None  # seconds between two looks of its channel for new rows; the project's without it
+    detached: bool = False  # fed by a channel of its own, which reads the tables before it as they come
 
     @property
     def is_output(self) -> bool:

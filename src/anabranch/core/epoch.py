@@ -127,6 +127,7 @@ class Applied:
 
     version: str
     already: bool = False  # the sink had it before this call
+    note: str | None = None  # what whoever runs the pipeline has to know, in words; it is told, and not stored
 
 
 @dataclass(frozen=True, slots=True)

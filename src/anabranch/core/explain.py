@@ -44,6 +44,8 @@ def _view_text(part: ChannelPlan) -> str:
 def _channel_text(part: ChannelPlan) -> str:
     outputs = len(part.outputs)
     head = f'channel "{part.channel.name}": {outputs} output{"s" if outputs != 1 else ""}, committed together'
+    head += "" if part.channel.trigger is None else f", every {part.channel.trigger:g} seconds"
+    head += "" if not part.channel.turn else ", detached: reads tables as they come"
     width = len(str(len(part.steps)))
     lines: list[str] = []
     for number, step in enumerate(part.steps, start=1):
@@ -57,12 +59,20 @@ def _channel_text(part: ChannelPlan) -> str:
 def _details(part: ChannelPlan, dataset: Dataset) -> list[str]:
     """What is to be said of an output below its line."""
     said = [_by_key(changes)] if (changes := _changes(part, dataset)) else []
+    said.append(_promise(dataset))
     said += [f"not promised: {text}" for text in _not_promised(dataset)]
     rules: list[Expectation | Unique] = [*dataset.expectations, *dataset.unique]
     if rules:
         named = ", ".join(f"{rule.action} {rule.name}" for rule in rules)
         said.append(f"{len(rules)} rule{'s' if len(rules) != 1 else ''}: {named}")
     return said
+
+
+def _promise(dataset: Dataset) -> str:
+    """What holds for an output whatever crashes, and what that rests on."""
+    can = formats()[dataset.format].capabilities
+    read = "; read at the cut" if can.pinned_reads else ""
+    return f"{'exactly' if can.exactly_once else 'at least'} once, by {can.idempotent_by}{read}"
 
 
 def _not_promised(dataset: Dataset) -> tuple[str, ...]:
@@ -141,6 +151,7 @@ def _record(step: Step, part: ChannelPlan) -> dict[str, Any]:
                 "partition_by": list(dataset.partition_by),
                 "rules": [*map(_expectation_record, dataset.expectations), *map(_unique_record, dataset.unique)],
                 "changes": _changes_record(_changes(part, dataset)),
+                "promise": _promise(dataset),
                 "not_promised": list(_not_promised(dataset)),
                 "where": str(dataset.where),
             }

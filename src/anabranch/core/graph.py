@@ -278,11 +278,25 @@ def _changes_beside_others(pipeline: Pipeline) -> Iterable[ProjectError]:
 def _reads_of_changes(pipeline: Pipeline) -> Iterable[ProjectError]:
     meaning = _meaning(pipeline)
     changed = {f.target for f in pipeline.flows if f.changes}
-    streams = _fed_by_streams(pipeline) if changed else set()
+    streams = _fed_by_streams(pipeline) - _detached(pipeline) if changed else set()
     for flow in pipeline.flows:
         for name in dict.fromkeys(meaning(text) for text in flow.inputs):
             if name in changed and flow.target in streams and not flow.at_rest:
                 yield changes_as_stream(flow, name)
+
+
+def _detached(pipeline: Pipeline) -> set[str]:
+    """The tables that are detached, and views that only these read: they get the changes of a table, as they come."""
+    detached = {d.name for d in pipeline.datasets if d.detached}
+    meaning = _meaning(pipeline)
+    views = {d.name for d in pipeline.datasets if d.kind is Kind.TEMPORARY_VIEW}
+    while found := {
+        view
+        for view in views - detached
+        if (readers := [f.target for f in pipeline.flows if view in map(meaning, f.inputs)]) and {*readers} <= detached
+    }:
+        detached |= found
+    return detached
 
 
 def changes_as_stream(flow: Flow, dataset: str) -> ProjectError:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from anabranch.core.changes import Changes
 from anabranch.core.channels import Channel, channels
 from anabranch.core.declarations import Action, Dataset, Flow, Kind, Pipeline, Unique
-from anabranch.core.formats import formats
+from anabranch.core.formats import broken, formats, plugin_fault
 from anabranch.core.graph import Graph
 from anabranch.core.names import MOST_PARTS, is_name
 from anabranch.core.quality import quarantine_of
@@ -160,6 +160,9 @@ def _format(dataset: Dataset, pipeline: Pipeline) -> Iterator[ProjectError]:
     if not dataset.is_output:
         return
     form = formats().get(dataset.format)
+    if form is None and (plugin := broken(dataset.format)):
+        yield plugin_fault(plugin, dataset.name, dataset.where)
+        return
     if form is None:
         yield ProjectError(
             "FORMAT_NOT_SUPPORTED",

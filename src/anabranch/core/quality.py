@@ -169,7 +169,7 @@ def quarantine_of(dataset: Dataset) -> Dataset | None:
         return None
     comment = f'rows that "{dataset.name}" did not take: ' + ", ".join(rule.name for rule in rules)
     return Dataset(
-        quarantine_name(dataset.name),
+        dataset.quarantine or quarantine_name(dataset.name),
         Kind.STREAMING_TABLE,
         rules[0].where,
         comment=comment,

@@ -12,17 +12,19 @@ from __future__ import annotations
 
 import os
 import re
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
+from anabranch.core.hidden import hide, keep_hidden
 from anabranch.errors import ProjectError
 
-_REFERENCE = re.compile(r"\$\{(env|file|keyring):([^}]+)\}")
-_HIDDEN = "***"
-_SHORTEST = 4  # what is shorter is no secret, and would be found in half of all words
+__all__ = ["has_secret", "hide", "keep_hidden", "only_references", "reveal", "secret"]
 
-_seen: set[str] = set()
-_lock = threading.Lock()
+_REFERENCE = re.compile(r"\$\{(env|file|keyring):([^}]+)\}")
+
+_only_references: ContextVar[bool] = ContextVar("_only_references", default=False)
 
 
 def has_secret(text: str) -> bool:
@@ -46,21 +48,34 @@ def reveal(text: str) -> str:
     return _REFERENCE.sub(lambda found: _looked_up(found[1], found[2]), text)
 
 
-def keep_hidden(value: str) -> str:
-    """Remember a value as a secret; the value."""
-    if len(value) >= _SHORTEST:
-        with _lock:
-            _seen.add(value)
-    return value
+def secret(reference: str) -> str:
+    """A secret for use in a pipeline's own code, by where it is kept; it will not be printed.
+
+    A pipeline that is only looked at (`anabranch check`, `plan --static`) gets the reference instead, so that this
+    needs no secrets; options of sinks and readers take either.
+
+    >>> os.environ["ANABRANCH_DOC_PW"] = "tulip-77"
+    >>> secret("env:ANABRANCH_DOC_PW")
+    'tulip-77'
+    """
+    written = f"${{{reference}}}"
+    if not _REFERENCE.fullmatch(written):
+        raise ProjectError(
+            "SECRET_MISSING",
+            f'secret("{hide(reference)}") does not say where the secret is kept',
+            hint='secret("env:NAME"), secret("file:/path/to/it") or secret("keyring:service/user")',
+        )
+    return written if _only_references.get() else reveal(written)
 
 
-def hide(text: str) -> str:
-    """The text without any secret that was looked up so far; longest first, since one may be part of another."""
-    with _lock:
-        known = sorted(_seen, key=len, reverse=True)
-    for value in known:
-        text = text.replace(value, _HIDDEN)
-    return text
+@contextmanager
+def only_references() -> Iterator[None]:
+    """Inside, `secret` looks nothing up."""
+    before = _only_references.set(True)
+    try:
+        yield
+    finally:
+        _only_references.reset(before)
 
 
 def _looked_up(kind: str, name: str) -> str:
@@ -86,6 +101,8 @@ def _first_line(path: str) -> tuple[str | None, str]:
             return file.readline().rstrip("\r\n"), f"the first line of {path} is empty"
     except OSError as error:
         return None, f"{path} cannot be read: {error.strerror}"
+    except UnicodeDecodeError:
+        return None, f"{path} is not text"
 
 
 def _from_keyring(name: str) -> tuple[str | None, str]:

@@ -24,6 +24,16 @@ class Selection:
     full_refresh: frozenset[str] = frozenset()
     full_refresh_all: bool = False
 
+    def in_words(self) -> str:
+        """What was asked for, in the words of the command line.
+
+        >>> Selection(refresh=frozenset({"orders"}), full_refresh=frozenset({"people"})).in_words()
+        '--refresh orders --full-refresh people'
+        """
+        said = {"--refresh": self.refresh, "--full-refresh": self.full_refresh}
+        parts = [f"{option} {','.join(sorted(names))}" for option, names in said.items() if names]
+        return " ".join([*parts, *(["--full-refresh-all"] if self.full_refresh_all else [])])
+
     def takes(self, names: Iterable[str]) -> bool:
         """Whether a channel or view with these outputs is run."""
         chosen = self.refresh | self.full_refresh

@@ -13,15 +13,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from anabranch.core.epoch import EpochKey
-from anabranch.core.events import Backfilled, Listener
+from anabranch.core.events import Backfilled, Listener, SinkTold
 from anabranch.core.plan import ChannelPlan, RunFlow, StageOutput
-from anabranch.core.quality import check, quarantine_name
+from anabranch.core.quality import check, quarantine_of
 from anabranch.engine.batch import Tables, batch_frame, is_table
 from anabranch.engine.planning import Planned
 from anabranch.engine.program import Program, make_program
 from anabranch.engine.sources_at_rest import at_rest, files_read
 from anabranch.engine.stage import stage
 from anabranch.errors import StateError
+from anabranch.read import at_version
 from anabranch.store.ledger import EpochRecord, Lease, OutputRecord
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ class Past:
         for name, files in staged.files.items():
             receipt = sinks[name].receipt(keys[name], files, replace=replace)
             applied = sinks[name].apply(keys[name], receipt)
+            if applied.note:
+                self.listener(SinkTold(name, applied.note))
             output = OutputRecord(name, sinks[name].format, places[name])
             self.opened.ledger.join(lease, last.key, output, receipt, applied)
             rows[name] = receipt.rows
@@ -110,14 +113,14 @@ class Past:
 
         def rows_of(name: str) -> DataFrame:
             place = self.opened.storage.absolute(cut[name].location)
-            return self.spark.read.format("delta").option("versionAsOf", cut[name].version).load(place)
+            return at_version(self.spark, cut[name].format, place, cut[name].version)
 
         return {n: partial(rows_of, n) for n in graph.datasets if is_table(graph, n) and n in cut}
 
 
 def only(plan: ChannelPlan, names: Collection[str]) -> ChannelPlan:
     """The part of a plan that feeds these outputs."""
-    fed = {d.name for d in plan.channel.datasets if d.name in names or quarantine_name(d.name) in names}
+    fed = {d.name for d in plan.channel.datasets if d.name in names or ((q := quarantine_of(d)) and q.name in names)}
     steps = tuple(
         s
         for s in plan.steps

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.core.epoch import digest
+from anabranch.core.hidden import hide
 from anabranch.errors import SetupError
 
 if TYPE_CHECKING:
@@ -76,8 +77,17 @@ def nodes(plan: Node) -> Iterator[Node]:
 
 
 def views_read(frame: DataFrame) -> set[str]:
-    """The temporary views that a frame's query went through, by name."""
-    return {n.desc().identifier().table() for n in nodes(analyzed(frame)) if kind(n) == "View" and n.isTempView()}
+    """The temporary views that a frame's query names; not those that these were made of."""
+
+    def named(plan: Node) -> Iterator[str]:
+        if kind(plan) == "View" and plan.isTempView():
+            yield plan.desc().identifier().table()
+            return
+        for inner in (plan.children(), plan.subqueries()):
+            for node in items(inner):
+                yield from named(node)
+
+    return set(named(analyzed(frame)))
 
 
 def is_source(node: Node) -> bool:
@@ -92,6 +102,11 @@ def sources(frame: DataFrame) -> tuple[str, ...]:
     a union is one source in two places.
     """
     return tuple(describe(node) for node in nodes(analyzed(frame)) if is_source(node))
+
+
+def options_of_sources(frame: DataFrame) -> list[dict[str, str]]:
+    """The options of each source, in the order of `sources`. May hold credentials."""
+    return [source_options(node)[1] for node in nodes(analyzed(frame)) if is_source(node)]
 
 
 def describe(relation: Node) -> str:
@@ -131,7 +146,8 @@ def meaning(frame: DataFrame) -> str:
     optimizer = execution.sparkSession().sessionState().optimizer()
     text = optimizer.execute(execution.analyzed()).canonicalized().toString()
     # A streaming source and a Python function are shown with the identity of their object.
-    return digest(re.sub(r"@[0-9a-f]{4,}|0x[0-9a-f]+|#\d+L?", "", text))
+    # Another password is not another query.
+    return digest(re.sub(r"@[0-9a-f]{4,}|0x[0-9a-f]+|#\d+L?", "", hide(text)))
 
 
 def reads_only(frame: DataFrame, locations: Collection[str]) -> bool:

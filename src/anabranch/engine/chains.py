@@ -7,8 +7,8 @@ raise. Each call into the JVM costs, so a node that several flows share is looke
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -254,6 +254,25 @@ def _split(catalyst: Catalyst, plan: Node) -> list[tuple[Node, Replaced]]:
             pairs = zip(output, given, strict=True)
             found.append((one, {number: (old, new) for (number, old), new in pairs if identity(new) != number}))
     return found
+
+
+def above_shared_rows(chains: Sequence[Chain]) -> list[Chain]:
+    """The chains of a group, over the rows of the last outer generator that all of them have in common.
+
+    Such a generator needs no positions: left to Spark, it does not carry its array along with every element. An inner
+    one is not left to Spark, which would compute the array twice to find out whether it is empty.
+    """
+    common = 0
+    for steps in zip(*(c.steps for c in chains), strict=False):
+        if any(step is not steps[0] for step in steps):
+            break
+        common += 1
+    shared = [i for i, s in enumerate(chains[0].steps[:common]) if isinstance(s, Generation)]
+    if not shared or not all(getattr(chains[0].steps[i], "outer", False) for i in shared):
+        return list(chains)
+    last = chains[0].steps[shared[-1]]
+    assert isinstance(last, Generation)
+    return [replace(c, base=last.node, steps=c.steps[shared[-1] + 1 :]) for c in chains]
 
 
 def share_sources(catalyst: Catalyst, plans: Mapping[Part, Node]) -> dict[Part, Node]:

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
 
-from anabranch.core.epoch import EpochKey
+from anabranch.core.epoch import EpochKey, State
 from anabranch.core.events import Listener, OutputsRemoved
 from anabranch.core.plan import ChannelPlan
+from anabranch.engine.archive import Cleaned, Cleaner
+from anabranch.engine.catalyst import options_of_sources
 from anabranch.engine.changes import merges
 from anabranch.engine.checkpoint import Checkpoint
+from anabranch.engine.compact import Compactor
 from anabranch.engine.epoch import ChannelRun, Offsets, Stager
 from anabranch.engine.lease import Heartbeat, lease
 from anabranch.engine.once import run_once
@@ -26,6 +29,7 @@ from anabranch.engine.recover import recover
 from anabranch.engine.row_types import arrow_types
 from anabranch.engine.rows import Staged
 from anabranch.engine.session import LOCAL_CHECKPOINT
+from anabranch.engine.source_files_log import check_files
 from anabranch.engine.stage import stage
 from anabranch.engine.stateful import UPDATING
 from anabranch.engine.user_code import with_settings
@@ -57,6 +61,13 @@ class Entered:
     def key(self) -> EpochKey:
         """The first epoch of the channel's generation."""
         return EpochKey(self.opened.pipeline.pipeline_id, self.record.channel, self.record.generation, 0)
+
+    @property
+    def published(self) -> int:
+        """The newest epoch of the channel's generation that is published; -1 if there is none."""
+        if self.last is None:
+            return -1
+        return self.last.key.epoch if self.last.state is State.PUBLISHED else self.last.key.epoch - 1
 
     def work(self, stager: Stager, checkpoint: Offsets, listener: Listener) -> ChannelRun:
         """What takes batches through their epochs."""
@@ -96,8 +107,14 @@ def running(
         checkpoint.verify(entered.key, entered.last)
         checkpoint.claim(entered.key, opened.ledger.ledger_id, program.sources)
         tell_changes(opened.storage, plan, frames, entered.record.generation, rebuild, listener)
-        work = entered.work(stager(program), checkpoint, listener)
-        query = _started(program, work, checkpoint, entered, partial(run_once, past, plan, entered), once=once)
+        work = entered.work(stager(program, checkpoint), checkpoint, listener)
+        places = [Cleaned.of(options) for options in options_of_sources(program.frame)]
+        cleaner = Cleaner(entered.record.channel, checkpoint, places, listener)
+        cleaner.catch_up(entered.published)
+        work.after = (*work.after, cleaner.after, Compactor(entered.sinks, listener).after)
+        seconds = opened.project.trigger_seconds if plan.channel.trigger is None else plan.channel.trigger
+        waits = {"availableNow": True} if once else {"processingTime": f"{seconds} seconds"}
+        query = _started(program, work, checkpoint, entered, partial(run_once, past, plan, entered), waits)
         try:
             yield Running(work, query, entered.heartbeat)
         finally:
@@ -105,10 +122,12 @@ def running(
             query.stop()
 
 
-def stager(program: Program) -> Stager:
-    """Stages batches of a program's frame."""
+def stager(program: Program, checkpoint: Checkpoint | None = None) -> Stager:
+    """Stages batches of a program's frame; with a checkpoint, only those whose files are all there."""
 
     def staged(frame: DataFrame, stagings: Mapping[str, Staging], key: EpochKey, *, small: bool) -> Staged:
+        if checkpoint and stagings:
+            check_files(checkpoint, key.epoch)
         return stage(program.parts, frame, stagings, key, small=small and program.repeatable)
 
     return staged
@@ -162,8 +181,7 @@ def _started(
     checkpoint: Checkpoint,
     entered: Entered,
     between: Callable[[], bool],
-    *,
-    once: bool,
+    trigger: Mapping[str, Any],
 ) -> StreamingQuery:
     """The query of a channel. A rebuild begins with one epoch of all that its sources hold.
 
@@ -178,12 +196,9 @@ def _started(
         if query.exception():
             return query
         between()
-        if once:
+        if "availableNow" in trigger:
             return query
-    seconds = entered.opened.project.trigger_seconds
-    return _start(
-        program, work, checkpoint, {"availableNow": True} if once else {"processingTime": f"{seconds} seconds"}
-    )
+    return _start(program, work, checkpoint, trigger)
 
 
 def _start(program: Program, work: ChannelRun, checkpoint: Checkpoint, trigger: Mapping[str, Any]) -> StreamingQuery:

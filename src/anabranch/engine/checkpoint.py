@@ -55,8 +55,10 @@ class Checkpoint:
         lists = [self.folder / "sources" / name / str(epoch) for name in names]
         if not lists or not all(path.exists() for path in lists):
             return None
-        paths = [json.loads(line)["path"] for path in lists for line in path.read_text().splitlines()[1:]]
-        parts = [urlsplit(path) for path in paths]
+        read = [json.loads(line) for path in lists for line in path.read_text().splitlines()[1:]]
+        if not all("path" in entry for entry in read):  # Kafka's source keeps where it began under the same name
+            return None
+        parts = [urlsplit(entry["path"]) for entry in read]
         if any(part.scheme != "file" for part in parts):
             return None
         try:

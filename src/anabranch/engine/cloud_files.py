@@ -1,17 +1,11 @@
 """`format("cloudFiles")`, the Auto Loader of Databricks, read by Spark's own file source.
 
-A schema that is not given is inferred once, from the files that are there, and pinned in a JSON file below the storage
-folder: a file source whose schema followed its files could not go on from its checkpoint. Remove the file, and reset
-the channel, to have it inferred again.
+A schema that is not given is inferred once and pinned, as `source_files_schema` does it.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
-import os
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StringType, StructField, StructType
 
 from anabranch.engine.patched import patched
+from anabranch.engine.source_files_schema import Pins, found_at, pinned, pinning
 from anabranch.errors import UserCodeError
 
 FORMAT = "cloudfiles"
@@ -60,9 +55,9 @@ def cloud_files(pins: Path, *, pin: bool) -> Iterator[None]:
         "option": _option,
         "options": _options,
         "schema": _schema,
-        "load": functools.partial(_load, pins=pins, pin=pin),
+        "load": functools.partial(_load, pins=Pins(pins, pin)),
     }
-    with patched(DataStreamReader, methods):
+    with pinning(Pins(pins, pin)), patched(DataStreamReader, methods):
         yield
 
 
@@ -113,7 +108,7 @@ def _schema(original: Callable[..., Any]) -> Callable[..., Any]:
     return schema
 
 
-def _load(original: Callable[..., Any], *, pins: Path, pin: bool) -> Callable[..., Any]:
+def _load(original: Callable[..., Any], *, pins: Pins) -> Callable[..., Any]:
     @functools.wraps(original)
     def load(self: Any, path: str | None = None, format: str | None = None, schema: Any = None, **options: Any) -> Any:  # noqa: A002
         if format is not None:
@@ -123,12 +118,12 @@ def _load(original: Callable[..., Any], *, pins: Path, pin: bool) -> Callable[..
         self.options(**options)
         if schema is not None:
             self.schema(schema)
-        return _load_cloud(self, original, path, pins, pin=pin)
+        return _load_cloud(self, original, path, pins)
 
     return load
 
 
-def _load_cloud(reader: Any, load: Callable[..., Any], path: str | None, pins: Path, *, pin: bool) -> DataFrame:
+def _load_cloud(reader: Any, load: Callable[..., Any], path: str | None, pins: Pins) -> DataFrame:
     asked, spark = _asked(reader), reader._spark  # noqa: SLF001
     kind = asked.cloud.get("format")
     folder = path or asked.plain.get("path")
@@ -145,32 +140,16 @@ def _load_cloud(reader: Any, load: Callable[..., Any], path: str | None, pins: P
     for name, ours in _SAME.items():
         if name in asked.cloud:
             reader.option(ours, asked.cloud[name])
-    if "recursiveFileLookup" not in asked.plain and not _has_partitions(spark, folder):
+    if "recursiveFileLookup" not in asked.plain and not found_at(spark, folder)[1]:
         reader.option("recursiveFileLookup", "true")  # as Auto Loader does; partitions need the tree of folders
     if not asked.has_schema and kind.lower() not in _FIXED:
-        reader.schema(_hinted(_pinned(spark, kind, folder, asked, pins, pin=pin), asked))
+        typed = asked.cloud.get("infercolumntypes", "false").lower() == "true"
+        infer = functools.partial(_inferred, spark, kind, folder, asked, typed=typed)
+        reader.schema(_hinted(pinned(pins, kind, folder, typed, infer), asked))
     elif "schemahints" in asked.cloud:
         raise _fault("cloudFiles.schemaHints has no effect beside a schema", "leave one of them out")
     answer: DataFrame = load(reader, folder)
     return answer
-
-
-def _pinned(spark: SparkSession, kind: str, folder: str, asked: _Asked, pins: Path, *, pin: bool) -> StructType:
-    """The schema found at the first run; inferred now if there has been none."""
-    typed = asked.cloud.get("infercolumntypes", "false").lower() == "true"
-    identity = json.dumps([kind.lower(), folder, typed])
-    name = re.sub(r"\W+", "_", folder).strip("_")[-40:]
-    file = pins / f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}.json"
-    if file.exists():
-        return StructType.fromJson(json.loads(file.read_text())["schema"])
-    schema = _inferred(spark, kind, folder, asked, typed=typed)
-    if pin:
-        pins.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"path": folder, "format": kind, "schema": schema.jsonValue()}, indent=2)
-        beside = file.with_suffix(f".{os.getpid()}.tmp")
-        beside.write_text(text)
-        beside.replace(file)
-    return schema
 
 
 def _inferred(spark: SparkSession, kind: str, folder: str, asked: _Asked, *, typed: bool) -> StructType:
@@ -201,16 +180,6 @@ def _hinted(schema: StructType, asked: _Asked) -> StructType:
     hints = {each.name.lower(): each for each in parsed.fields}
     known = [hints.pop(each.name.lower(), each) for each in schema.fields]
     return StructType([*known, *hints.values()])
-
-
-def _has_partitions(spark: SparkSession, folder: str) -> bool:
-    """Whether folders called `column=value` are there."""
-    jvm: Any = spark._jvm  # noqa: SLF001
-    place = jvm.org.apache.hadoop.fs.Path(folder)
-    system = place.getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001
-    roots = system.globStatus(place) or []
-    inside = (each for root in roots if root.isDirectory() for each in system.listStatus(root.getPath()))
-    return any(each.isDirectory() and "=" in each.getPath().getName() for each in inside)
 
 
 def _fault(message: str, hint: str) -> UserCodeError:

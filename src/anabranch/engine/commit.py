@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from anabranch.connectors.contract import Sink, Together
 from anabranch.core import crash
 from anabranch.core.epoch import Applied, EpochKey, Receipt
+from anabranch.core.events import Listener, SinkTold
 from anabranch.core.quality import FlowQuality
 from anabranch.store.lease import Lease
 from anabranch.store.ledger import Ledger
@@ -83,6 +84,13 @@ def apply(ledger: Ledger, lease: Lease, record: EpochRecord, sinks: Mapping[str,
         window=max(moments) - min(moments) if moments else 0.0,
         applied={**record.applied, **{name: applied for name, applied, _ in done}},
     )
+
+
+def tell(committed: Committed, listener: Listener) -> None:
+    """What sinks have to say of an epoch that they took."""
+    for name, applied in committed.applied.items():
+        if applied.note:
+            listener(SinkTold(name, applied.note))
 
 
 def _groups(names: Sequence[str], sinks: Mapping[str, Sink]) -> list[list[str]]:

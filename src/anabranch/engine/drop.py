@@ -61,14 +61,14 @@ def droppable(opened: Opened, pipeline: Pipeline, name: str) -> Droppable:
     return Droppable(output, place, known.channel if known else None)
 
 
-def drop(opened: Opened, found: Droppable, listener: Listener) -> None:
+def drop(opened: Opened, found: Droppable, listener: Listener, declared: Iterable[Dataset] = ()) -> None:
     """Remove it. Killed half way, it is finished by calling this again."""
     ledger, pipeline, name = opened.ledger, opened.pipeline.pipeline_id, found.output.name
     with ExitStack() as stack:
         if found.channel is not None:
             held, _ = stack.enter_context(lease(opened, found.channel))
             channel = opened.channel(found.channel)
-            recover(ledger, held, opened.sinks(channel.outputs if channel else ()), listener)  # 1
+            recover(ledger, held, opened.sinks(channel.outputs if channel else (), declared), listener)  # 1
             ledger.drop(held, name)  # 2
             crash.point("dropping", name)
         opened.sinks([found.output])[name].remove()  # 3

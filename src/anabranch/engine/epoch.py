@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -24,7 +24,7 @@ from anabranch.core import crash
 from anabranch.core.epoch import EpochKey, Receipt, State
 from anabranch.core.events import EpochDiscarded, EpochPublished, Listener
 from anabranch.core.quality import FlowQuality, check
-from anabranch.engine.commit import apply, decide, publish
+from anabranch.engine.commit import apply, decide, publish, tell
 from anabranch.engine.rows import Staged
 from anabranch.engine.unique import repeated
 from anabranch.errors import Interrupted, StateError
@@ -73,6 +73,7 @@ class ChannelRun:
     checkpoint: Offsets
     listener: Listener
     replaces: bool = False  # every epoch takes the place of what the sinks hold
+    after: tuple[Callable[[int], None], ...] = ()  # called with the number of an epoch once it is published
     failure: BaseException | None = None
     epochs: int = 0
     rows: int = 0
@@ -113,6 +114,7 @@ class ChannelRun:
             if record.state is State.PUBLISHED:
                 return
         committed = apply(self.ledger, self.lease, record, self.sinks)  # 5
+        tell(committed, self.listener)
         times = {**record.times, "apply": committed.seconds}
         publish(self.ledger, self.lease, key, window=committed.window, times=times)  # 6
         rows = {name: receipt.rows for name, receipt in record.receipts.items()}
@@ -120,6 +122,8 @@ class ChannelRun:
         self.listener(
             EpochPublished(key.channel, key.generation, number, rows, times, committed.window, record.quality)
         )
+        for call in self.after:
+            call(number)
 
     def _new(self, frame: Any, key: EpochKey) -> EpochRecord:
         """Steps 1 to 4."""

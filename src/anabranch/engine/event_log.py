@@ -1,39 +1,51 @@
-"""The events of every run, one JSON object a line, in the storage's folder for logs: what happened, after the fact."""
+"""The events of a run, on their way to whoever listens and into the history: what happened, after the fact."""
 
 from __future__ import annotations
 
-import json
-import os
-import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from anabranch.core.events import Event, Listener, Notice
-
-#: A file that has grown to this is put aside, in the place of the one put aside before.
-_LARGEST = 16 << 20
-
-NAME = "events.jsonl"
+from anabranch.core.events import Event, Listener, Notice, RunFailed
+from anabranch.errors import AnabranchError, Interrupted
+from anabranch.store.history_writer import HistoryWriter
 
 
-def recorded(listener: Listener, folder: Path) -> Listener:
-    """A listener that hands events on and writes them down; a disk that refuses them is told once, and stops no run."""
-    path, lock, told = folder / NAME, threading.Lock(), threading.Event()
+@contextmanager
+def recorded(
+    listener: Listener, path: Path, pipeline: str, *, keep_seconds: float, selection: str | None = None
+) -> Iterator[Listener]:
+    """A listener that hands the events of one run on and writes them down, until the block ends.
+
+    How the block ends is how the run ended. A disk that refuses is told once, as a notice, and stops no run.
+    """
+    began = time.monotonic()
+    history = HistoryWriter(
+        path, pipeline, keep_seconds=keep_seconds, selection=selection, tell=lambda why: listener(Notice(why))
+    )
 
     def listen(event: Event) -> None:
+        history.put(event)
         listener(event)
-        if isinstance(event, Notice) or told.is_set():
-            return
-        line = json.dumps({"at": round(time.time(), 3), "process": os.getpid(), **event.as_record()}, default=str)
-        try:
-            with lock:
-                folder.mkdir(parents=True, exist_ok=True)
-                if path.exists() and path.stat().st_size > _LARGEST:
-                    path.replace(path.with_suffix(".1.jsonl"))
-                with path.open("a") as file:
-                    file.write(line + "\n")
-        except OSError as error:
-            told.set()
-            listener(Notice(f"events are not written down: {path}: {error.strerror}"))
 
-    return listen
+    try:
+        yield listen
+    except BaseException as error:
+        if isinstance(error, Interrupted | KeyboardInterrupt | SystemExit | GeneratorExit):
+            history.close("stopped")
+            raise
+        failed = _failed(error, pipeline, history, time.monotonic() - began)
+        history.put(failed)
+        history.close("failed", failed.code, failed.message)
+        listener(failed)
+        raise
+    history.close("done")
+
+
+def _failed(error: BaseException, pipeline: str, history: HistoryWriter, seconds: float) -> RunFailed:
+    done = history.epochs, history.rows, seconds
+    if isinstance(error, AnabranchError):
+        where = str(error.where) if error.where else ""
+        return RunFailed(pipeline, error.code, error.message, *done, where, error.hint or "")
+    return RunFailed(pipeline, "INTERNAL", f"{type(error).__name__}: {error}", *done)

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.core.channels import is_at_rest
 from anabranch.core.declarations import Flow, Kind, Pipeline
+from anabranch.core.detached import tables_between, turns
 from anabranch.core.graph import Graph, build, changes_as_stream
 from anabranch.engine.catalyst import views_read
 from anabranch.engine.changes import change_rows
@@ -26,6 +27,8 @@ from anabranch.errors import AnabranchError, ProjectError, ProjectErrors, UserCo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from anabranch.engine.table_streams import TableStreams
 
 
 #: How Spark says that it knows no such table, database or catalogue.
@@ -40,26 +43,48 @@ class Resolved:
     frames: Mapping[str, DataFrame]
 
 
-def resolve_flows(spark: SparkSession, pipeline: Pipeline, *, streaming: bool = True) -> Resolved:
+def resolve_flows(
+    spark: SparkSession, pipeline: Pipeline, tables: TableStreams | None = None, *, streaming: bool = True
+) -> Resolved:
     """Call each flow after those it reads; raises `ProjectErrors` with every flow that failed.
 
-    `streaming` asks that outputs be fed by streaming queries; the frames of one batch are not.
+    `tables` gives tables as streams, for detached ones to read. `streaming` asks that outputs be fed by streaming
+    queries; the frames of one batch are not.
     """
     graph = build(pipeline)
     try:
         with reading(graph):
-            return _resolve(spark, graph, streaming=streaming)
+            return _resolve(spark, graph, tables, streaming=streaming)
     finally:
         # The frames are analysed by now. A view left behind would be found by a later run in the same process.
         for view in graph.views.values():
             spark.catalog.dropTempView(view)
 
 
-def _resolve(spark: SparkSession, graph: Graph, *, streaming: bool) -> Resolved:
+def _resolve(spark: SparkSession, graph: Graph, tables: TableStreams | None, *, streaming: bool) -> Resolved:
     frames: dict[str, DataFrame] = {}
     failed: list[AnabranchError] = []
-    wanted = _for_outputs(graph)
-    waiting = [f for name in graph.order if name in wanted for f in graph.feeding(name) if not f.at_rest]
+    wanted, turn_of = _for_outputs(graph), turns(graph)
+    between = tables_between(graph, turn_of)
+    for turn in sorted(set(turn_of.values())):
+        for name in (name for name, later in between.items() if turn in later and tables):
+            # Frames made before are analysed by now, and do not mind what the name means from here on.
+            feeding = [frames[f.name] for f in graph.feeding(name) if f.name in frames]
+            if feeding and tables:
+                tables.stream(graph.datasets[name], feeding).createOrReplaceTempView(graph.views[name])
+        names = [name for name in graph.order if name in wanted and turn_of[name] == turn]
+        failed += _call_all(spark, graph, [f for name in names for f in graph.feeding(name) if not f.at_rest], frames)
+    failed += [*_not_streaming(graph, frames), *not_appending(graph, frames)] if streaming else []
+    if failed:
+        raise ProjectErrors(failed)
+    return Resolved(build(_with_true_inputs(graph, frames)), frames)
+
+
+def _call_all(
+    spark: SparkSession, graph: Graph, waiting: list[Flow], frames: dict[str, DataFrame]
+) -> list[AnabranchError]:
+    """Call flows and add their frames; those that failed."""
+    failed: list[AnabranchError] = []
     while waiting:
         later: list[Flow] = []
         for flow in waiting:
@@ -80,10 +105,7 @@ def _resolve(spark: SparkSession, graph: Graph, *, streaming: bool) -> Resolved:
             failed += [_stuck(flow) for flow in later]
             break
         waiting = later
-    failed += [*_not_streaming(graph, frames), *not_appending(graph, frames)] if streaming else []
-    if failed:
-        raise ProjectErrors(failed)
-    return Resolved(build(_with_true_inputs(graph, frames)), frames)
+    return failed
 
 
 def _for_outputs(graph: Graph) -> set[str]:

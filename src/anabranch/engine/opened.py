@@ -57,6 +57,7 @@ class Opened:
                 self.pipeline.pipeline_id,
                 str(self.storage.root),
                 options=same.options if same else {},
+                properties=same.properties if same else {},
                 declared=same is not None,
                 handler=handler_of(same) if same else None,
             ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anabranch.core.events import Listener, Notice
@@ -15,8 +16,10 @@ from anabranch.engine.dataset_names import dataset_names
 from anabranch.engine.flows import resolve_flows
 from anabranch.engine.opened import known_channels
 from anabranch.engine.program import make_program
+from anabranch.engine.secret_options import secret_options
 from anabranch.engine.session import open_session
 from anabranch.engine.storage import Storage
+from anabranch.engine.table_streams import TableStreams
 from anabranch.engine.watermarks import shared_watermark
 from anabranch.load.project import Project
 from anabranch.load.python_files import load_pipeline
@@ -37,15 +40,16 @@ class Planned:
     frames: Mapping[str, DataFrame]
     graph: Graph
     calling: Callable[[], AbstractContextManager[object]] = nullcontext
+    missing: frozenset[str] = frozenset()  # tables that detached ones read and that are not made yet: plan again then
 
 
 #: Makes the plan, given the session and to which channel each output belonged before.
 Planner = Callable[["SparkSession", Mapping[str, str]], Planned]
 
 
-def open_spark(project: Project, listener: Listener) -> SparkSession:
-    """The Spark session of a project."""
-    logs = Storage.of(project.storage).logs
+def open_spark(project: Project, listener: Listener, logs: Path | None = None) -> SparkSession:
+    """The Spark session of a project; it logs below the storage, or to another folder."""
+    logs = logs or Storage.of(project.storage).logs
     listener(Notice("starting Spark ..."))
     return open_session(
         app_name=project.name,
@@ -57,19 +61,22 @@ def open_spark(project: Project, listener: Listener) -> SparkSession:
 
 def plan_with_spark(project: Project, spark: SparkSession, known: Mapping[str, str], *, pin: bool = True) -> Planned:
     """Load the project's files, call its flows, make the plan; with `pin`, inferred schemas of sources are kept."""
-    schemas = Storage.of(project.storage).schemas
+    storage = Storage.of(project.storage)
+    schemas = storage.schemas
 
     @contextmanager
     def calling() -> Iterator[None]:
         beside = surroundings(project.root, project.files, {"spark": spark})  # flows may import what stands beside them
-        with dataset_names(), cloud_files(schemas, pin=pin), beside:
+        with dataset_names(), cloud_files(schemas, pin=pin), secret_options(), beside:
             yield
 
-    with dataset_names(), cloud_files(schemas, pin=pin):
+    with dataset_names(), cloud_files(schemas, pin=pin), secret_options():
         loaded = load_pipeline(project, with_spark=True)
+    tables = TableStreams(spark, storage)
     with calling():
-        resolved = resolve_flows(spark, loaded.pipeline)
-    return Planned(make_plan(resolved.graph, known), resolved.frames, resolved.graph, calling)
+        resolved = resolve_flows(spark, loaded.pipeline, tables)
+    plan = make_plan(resolved.graph, known)
+    return Planned(plan, resolved.frames, resolved.graph, calling, frozenset(tables.missing))
 
 
 def full_plan(project: Project, listener: Listener) -> Plan:

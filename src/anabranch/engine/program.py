@@ -18,11 +18,11 @@ from pyspark.sql.types import StructType
 
 from anabranch.core.quality import quarantine_of
 from anabranch.engine.catalyst import Catalyst, analyzed, describe, is_source, keeps_state, nodes, sources
-from anabranch.engine.chains import Chain, Walk, parts, share_sources
+from anabranch.engine.chains import Chain, Walk, above_shared_rows, parts, share_sources
 from anabranch.engine.changes import merges, table_columns
 from anabranch.engine.flows import union_of
 from anabranch.engine.fuse import SETTINGS, Wide, fuse, unfused
-from anabranch.engine.quality import is_added, judged, payload_in, rules_of
+from anabranch.engine.quality import is_added, judged, payload_in, rules_of, spent
 from anabranch.engine.rows import Judged, OutputColumns
 from anabranch.engine.stateful import state_settings, updating
 from anabranch.errors import ProjectError, ProjectErrors
@@ -120,8 +120,10 @@ def _how(branches: Sequence[_Branch]) -> dict[str, str]:
 def output_schemas(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> dict[str, StructType]:
     """The columns of each output: those of all its flows together."""
     called = [s.flow for s in plan.flows if s.flow.name in frames]
+    by_name = {d.name: d for d in plan.channel.datasets}
     feeding = {d.name: [f for f in called if f.target == d.name] for d in plan.channel.datasets}
     schemas = {name: union_of([frames[f.name] for f in flows]).schema for name, flows in feeding.items() if flows}
+    schemas = {name: _without(schema, spent(by_name[name])) for name, schema in schemas.items()}
     # A quarantine table is fed by no flow of its own.
     schemas |= {d.name: _declared(d) for d in plan.outputs if d.name not in schemas}
     merging = merges(plan, frames)
@@ -129,6 +131,10 @@ def output_schemas(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> dict[s
     if differing:
         raise ProjectErrors(differing)
     return schemas
+
+
+def _without(schema: StructType, columns: Sequence[str]) -> StructType:
+    return StructType([each for each in schema.fields if each.name not in columns]) if columns else schema
 
 
 def _differs(dataset: Dataset, found: StructType, merge: Merge | None) -> ProjectError | None:
@@ -180,6 +186,7 @@ def _branches(catalyst: Catalyst, chains: Sequence[Chain]) -> list[_Branch]:
             # Nothing is read twice, and Spark can move what stands above the base below it.
             branches.append(_Branch((group[0],), unfused(catalyst, group[0])))
             continue
+        group = above_shared_rows(group)
         wide = fuse(catalyst, group)
         for one in group:
             if one.part in wide.alone:
@@ -217,11 +224,12 @@ def _columns(
         output=dataset.name if dataset.is_output else None,
         # In a union a group's rows are told from those of others by a mask of the group.
         mask=renamed[mask] if mask else renamed.get(""),
-        columns=tuple((name, column) for name, column in taken if column not in added),
+        columns=tuple((name, column) for name, column in taken if column not in added and column not in spent(dataset)),
         judged=Judged(dataset.name, one.flow, rules, payload_in(added), aside.name if aside else None)
         if rules
         else None,
         stateful=keeps_state(one.base),
+        epoch=dataset.epoch_column,
     )
 
 

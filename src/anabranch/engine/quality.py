@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,7 +14,9 @@ from pyspark.sql import functions as F
 
 from anabranch.core.changes import DELETES, TRUNCATES
 from anabranch.core.declarations import Action, Dataset, Expectation
+from anabranch.core.origin import BEFORE_CAST
 from anabranch.core.quality import with_action
+from anabranch.engine.source_files_letters import DEAD_LETTER
 from anabranch.errors import ProjectError
 
 if TYPE_CHECKING:
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 #: Names that no column of a user has.
 _RULE = "__anabranch_rule_"
 _PAYLOAD = "__anabranch_payload"
+
+#: Values as they were before `cast`, in the rules that come with it.
+_BEFORE_CAST = re.compile(rf"`({BEFORE_CAST}[^`]+)`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +53,16 @@ def judged(frame: DataFrame, dataset: Dataset) -> DataFrame:
 def kept(frame: DataFrame, dataset: Dataset) -> DataFrame:
     """The rows that readers of a dataset see."""
     rules = with_action(dataset.expectations, Action.DROP, Action.QUARANTINE)
-    return frame.where(_all(_holds(frame, dataset, rule) for rule in rules)) if rules else frame
+    if not rules:
+        return frame
+    return frame.where(_all(_holds(frame, dataset, rule) for rule in rules)).drop(*spent(dataset))
+
+
+def spent(dataset: Dataset) -> tuple[str, ...]:
+    """Columns that no reader of a dataset sees: they were for a rule, which leaves nothing in them."""
+    rules = with_action(dataset.expectations, Action.DROP, Action.QUARANTINE)
+    letters = (DEAD_LETTER,) if any(DEAD_LETTER in rule.condition for rule in rules) else ()
+    return (*letters, *(name for rule in rules for name in _BEFORE_CAST.findall(rule.condition)))
 
 
 def rules_of(dataset: Dataset, columns: dict[str, str]) -> tuple[Rule, ...]:

@@ -6,6 +6,7 @@
    c. any other sink takes its receipt.
 2. It is published, unless a sink has to be staged again.
 3. Staged files that no receipt and no table knows are removed.          discarding
+4. Sinks that keep rows for later send them.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from anabranch.connectors.contract import Sink
+from anabranch.connectors.contract import Keeping, Sink
 from anabranch.core import crash
 from anabranch.core.epoch import State
-from anabranch.core.events import EpochRecovered, EpochRestaged, LeftoversRemoved, Listener
-from anabranch.engine.commit import apply, publish
+from anabranch.core.events import EpochRecovered, EpochRestaged, LeftoversRemoved, Listener, SinkTold
+from anabranch.engine.commit import apply, publish, tell
 from anabranch.store.ledger import EpochRecord, Lease, Ledger
 
 
@@ -39,6 +40,9 @@ def recover(ledger: Ledger, lease: Lease, sinks: Mapping[str, Sink], listener: L
         crash.point("recovering")
         (finished if _finish(ledger, lease, record, sinks, listener) else restage).append(record.key.epoch)
     files, size = _remove_leftovers(ledger, lease, sinks, listener)
+    for name, sink in sinks.items():
+        if isinstance(sink, Keeping) and (note := sink.send_waiting()):  # 4
+            listener(SinkTold(name, note))
     crash.point("recovered")
     return Recovered(tuple(finished), tuple(restage), files, size)
 
@@ -60,6 +64,7 @@ def _finish(ledger: Ledger, lease: Lease, record: EpochRecord, sinks: Mapping[st
         listener(EpochRestaged(lease.channel, record.key.epoch, tuple(damaged), reason))
         return False
     committed = apply(ledger, lease, record, sinks)  # 1a, 1c
+    tell(committed, listener)
     publish(ledger, lease, record.key, window=committed.window, times=record.times)  # 2
     listener(EpochRecovered(lease.channel, record.key.epoch, record.waiting))
     return True

@@ -18,6 +18,7 @@ from anabranch.core.declarations import Action
 from anabranch.core.epoch import EpochKey, StagedFile
 from anabranch.core.quality import SAMPLES, FlowQuality, total
 from anabranch.engine.quality import Rule
+from anabranch.engine.source_files_letters import Letters
 
 _QUARANTINED = pa.schema(
     [
@@ -60,6 +61,7 @@ class OutputColumns:
     columns: tuple[tuple[str, str], ...]
     judged: Judged | None = None
     stateful: bool = False
+    epoch: str | None = None  # a column of the output that gets the number of the epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class Rows:
     task: str
     _writers: dict[str, StagedWriter] = field(default_factory=dict)
     _counted: list[FlowQuality] = field(default_factory=list)
+    _letters: dict[str, Letters] = field(default_factory=dict)
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Give every output its rows of a batch."""
@@ -90,7 +93,7 @@ class Rows:
             else:
                 rows = take(batch, part)
             if part.output:
-                self._write(part.output, rows)
+                self._write(part.output, _numbered(rows, part.epoch, self.key.epoch))
         self._counted = list(total(self._counted))
         while sum(writer.waiting_bytes for writer in self._writers.values()) > _WAITING_BYTES:
             max(self._writers.values(), key=lambda writer: writer.waiting_bytes).relieve()
@@ -148,13 +151,21 @@ class Rows:
         return pa.record_batch(
             [
                 pa.array(reasons, _QUARANTINED.field("reasons").type),
-                payload.cast(pa.string()),
+                self._letters.setdefault(part.flow, Letters()).explained(payload.cast(pa.string())),
                 pa.repeat(part.flow, count),
                 pa.repeat(pa.scalar(self.key.generation, pa.int64()), count),
                 pa.repeat(pa.scalar(self.key.epoch, pa.int64()), count),
             ],
             schema=_QUARANTINED,
         )
+
+
+def _numbered(rows: pa.RecordBatch, column: str | None, epoch: int) -> pa.RecordBatch:
+    """The rows with the number of their epoch in the column for it."""
+    if column is None or column not in rows.schema.names:
+        return rows
+    place = rows.schema.get_field_index(column)
+    return rows.set_column(place, rows.schema.field(place), pa.repeat(pa.scalar(epoch, pa.int64()), rows.num_rows))
 
 
 def take(batch: pa.RecordBatch, part: OutputColumns, *, masked: bool = True) -> pa.RecordBatch:

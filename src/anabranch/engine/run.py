@@ -5,20 +5,22 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
+from typing import TYPE_CHECKING
 
-from anabranch.core.events import Listener, RunFinished, RunStarted, WatermarkShared
+from anabranch.core.events import Listener, RunFinished, RunStarted, SourceMaySkip, WatermarkShared
 from anabranch.core.plan import ChannelPlan
 from anabranch.core.quality import quarantine_name
 from anabranch.core.selection import Selection
 from anabranch.engine.backfill import Past
-from anabranch.engine.channel import running
+from anabranch.engine.channel import Running, running
 from anabranch.engine.event_log import recorded
 from anabranch.engine.opened import Opened, open_project
-from anabranch.engine.planning import Planner, open_spark, plan_with_spark
+from anabranch.engine.planning import Planned, Planner, open_spark, plan_with_spark
+from anabranch.engine.source_loss import may_skip
 from anabranch.engine.storage import Storage
 from anabranch.engine.supervise import Retries, Supervised
 from anabranch.engine.upkeep import reset
@@ -26,6 +28,9 @@ from anabranch.engine.views import Views
 from anabranch.engine.watermarks import shared_watermark
 from anabranch.errors import AnabranchError, Interrupted
 from anabranch.load.project import Project
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +50,27 @@ class Stop:
 
 def run(project: Project, *, once: bool, listener: Listener, selection: Selection | None = None) -> RunSummary:
     """Run every channel, or those selected: over what is available and stop (`once`), or until a signal comes."""
-    listener = recorded(listener, Storage.of(project.storage).logs)
-    with stop_signals() as stop:
+    chosen = selection or Selection()
+    with watched(project, listener, chosen) as listen, stop_signals() as stop:
         started = time.monotonic()
-        planner = partial(plan_with_spark, project)
-        with at_work(project, planner, listener, once=once, selection=selection or Selection()) as work:
+        with at_work(project, partial(plan_with_spark, project), listen, once=once, selection=chosen) as work:
             failed = wait(work, stop)
-    if failed:
-        raise failed[0]
-    summary = work.summary(time.monotonic() - started)
-    listener(RunFinished(project.name, summary.epochs, summary.rows, summary.seconds))
-    # `--follow` has no end of its own: a service manager's SIGTERM is how it ends well.
-    if stop.signal == signal.SIGINT or (stop.signal and once):
-        raise Interrupted("INTERRUPTED", "stopped by a signal; every epoch is whole", hint="run again to go on")
+        if failed:
+            raise failed[0]
+        summary = work.summary(time.monotonic() - started)
+        listen(RunFinished(project.name, summary.epochs, summary.rows, summary.seconds))
+        # `--follow` has no end of its own: a service manager's SIGTERM is how it ends well.
+        if stop.signal == signal.SIGINT or (stop.signal and once):
+            raise Interrupted("INTERRUPTED", "stopped by a signal; every epoch is whole", hint="run again to go on")
     return summary
+
+
+def watched(
+    project: Project, listener: Listener, selection: Selection | None = None
+) -> AbstractContextManager[Listener]:
+    """The listener of one run of a project, whose events go into the project's history as well."""
+    path, asked = Storage.of(project.storage).history, selection.in_words() if selection else ""
+    return recorded(listener, path, project.name, keep_seconds=project.history_seconds, selection=asked or None)
 
 
 @dataclass(frozen=True)
@@ -86,23 +98,46 @@ def at_work(
         spark = open_spark(project, listener)
         planned = planner(spark, opened.channel_of_output())
         selection.check(planned.graph.pipeline)
-        past = Past(opened, spark, planned, listener)
+        plans = Plans(opened, spark, planner, listener, planned)
         chosen = [part for part in planned.plan.channels if selection.takes(d.name for d in part.outputs)]
         retries = Retries.of(project.configuration)
         channels = []
-        for part in chosen:
+        for part in sorted(chosen, key=lambda part: part.channel.turn):
+            name, turn = part.channel.name, part.channel.turn
             for note in shared_watermark(part, planned.frames):
-                listener(WatermarkShared(part.channel.name, note))
-            rebuild = rebuilt(opened, part, selection)
-            begin = partial(running, opened, part, planned.frames, listener, past, once=once, rebuild=rebuild)
-            channel = Supervised(part.channel.name, begin, retries, listener)
+                listener(WatermarkShared(name, note))
+            for note in may_skip(part, planned.frames):
+                listener(SourceMaySkip(name, note))
+            begin = partial(plans.running, name, turn, once=once, rebuild=rebuilt(opened, part, selection))
+            channel = Supervised(name, begin, retries, listener, turn)
             stack.callback(channel.stop)
-            channel.start()
+            if turn == 0 or not once:  # over what is available, each turn waits for the one before
+                channel.start()
             channels.append(channel)
         views = Views(opened, spark, planned, listener, selection)
         names = (*(c.name for c in channels), *(v.channel.name for v in views.chosen))
         listener(RunStarted(project.name, names))
         yield AtWork(channels, views, once, project.trigger_seconds)
+
+
+@dataclass
+class Plans:
+    """The plan of a run; made again when tables that detached ones read are there at last."""
+
+    opened: Opened
+    spark: SparkSession
+    planner: Planner
+    listener: Listener
+    planned: Planned
+
+    def running(self, name: str, turn: int, *, once: bool, rebuild: frozenset[str]) -> AbstractContextManager[Running]:
+        """A channel at work."""
+        if turn and self.planned.missing:
+            self.planned = self.planner(self.spark, self.opened.channel_of_output())
+        now = self.planned
+        part = next(part for part in now.plan.channels if part.channel.name == name)
+        past = Past(self.opened, self.spark, now, self.listener)
+        return running(self.opened, part, now.frames, self.listener, past, once=once, rebuild=rebuild)
 
 
 def rebuilt(opened: Opened, part: ChannelPlan, selection: Selection) -> frozenset[str]:
@@ -123,12 +158,14 @@ def wait(work: AtWork, stop: Stop) -> list[AnabranchError]:
         if not work.once and time.monotonic() - looked > work.seconds:
             work.views.refresh_if_moved()
             looked = time.monotonic()
+        turn = min(c.turn for c in waiting)
         for channel in waiting:
-            channel.look()
+            if channel.turn == turn or not work.once:
+                channel.look()
     failed = [c for c in work.channels if c.error is not None]
     errors = [c.error for c in failed if c.error is not None]
     if work.once and stop.signal is None:
-        errors += work.views.refresh(frozenset(name for c in failed for name in c.works[-1].work.sinks))
+        errors += work.views.refresh(frozenset(n for c in failed for w in c.works[-1:] for n in w.work.sinks))
     return errors
 
 

@@ -20,16 +20,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anabranch.core.secrets import has_secret, reveal
 from anabranch.engine.jars import Progress, jars, silent
 from anabranch.engine.java import java
+from anabranch.engine.masked_log import mask_log
+from anabranch.engine.profile import DELTA_EXTENSION, is_local, profile
 from anabranch.errors import SetupError
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
-
-_DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
-_DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 #: To be set on the session before a query whose checkpoint is in a local folder is started: 30 to 100 ms less per epoch
 #: than the default way of writing it (measured, file source, 2 cores). Both write aside and rename; the default is left
@@ -39,6 +39,9 @@ LOCAL_CHECKPOINT = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     )
 }
+
+#: The default stack was seen to overflow in the thread of a streaming query.
+STACK = "-Xss4m"
 
 #: Where the JVM of this process logs; a process has at most one JVM.
 _log: Path | None = None
@@ -55,7 +58,8 @@ def open_session(
     """The active session as it is, if there is one (notebook, `spark-submit`), else a new one.
 
     `settings` are Spark's, static ones too, and win over our defaults; lists (jars, extensions, Java options) are
-    added to ours. They do not touch a session that was already there.
+    added to ours; they may refer to secrets. They do not touch a session that was already there. Under `spark-submit`
+    its own settings come between ours and `settings`, and the master is the one it was given.
     """
     from pyspark.sql import SparkSession
 
@@ -65,13 +69,44 @@ def open_session(
             "Spark Connect is asked for (SPARK_REMOTE or spark.remote), but a classic session is needed",
             hint="unset it, and set spark.master to run on a cluster",
         )
-    session = SparkSession.getActiveSession()
+    session = SparkSession.getActiveSession() or _of_another_thread()
     if session is None and "PYSPARK_GATEWAY_PORT" in os.environ:  # the JVM was started by `spark-submit`
-        session = SparkSession.builder.appName(app_name).config(map=dict(settings or {})).getOrCreate()
+        session = _submitted(app_name, log_folder, settings or {})
     if session is None:
         session = _start(_all_settings(app_name, log_folder, settings or {}, progress), log_folder)
     _check_delta(session)
     return session
+
+
+def _of_another_thread() -> SparkSession | None:
+    """The session of this process, made the one of this thread too: Spark keeps one for each thread."""
+    from pyspark.sql import SparkSession
+
+    session = SparkSession._instantiatedSession  # noqa: SLF001
+    if session is None or session.sparkContext._jsc is None:  # noqa: SLF001
+        return None
+    jvm = session.sparkContext._jvm  # noqa: SLF001
+    assert jvm is not None
+    getattr(jvm, "org.apache.spark.sql.classic.SparkSession").setActiveSession(session._jsparkSession)  # noqa: SLF001
+    return session
+
+
+def _submitted(app_name: str, log_folder: Path, settings: Mapping[str, str]) -> SparkSession:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._ensure_initialized()  # noqa: SLF001  what it was given is known in its JVM
+    given = dict(SparkConf().getAll())
+    if not _delta_is_loadable(SparkContext._jvm):  # noqa: SLF001
+        raise _delta_missing(" that spark-submit started", loadable=False)
+    said = given | _revealed({key: text for key, text in settings.items() if key != "spark.master"})
+    extensions = dict.fromkeys([DELTA_EXTENSION, *said.get("spark.sql.extensions", "").split(",")])
+    name = {"spark.app.name": app_name, "spark.sql.warehouse.dir": str(log_folder.resolve() / "warehouse")}
+    all_settings = profile(said, own_jvm=False) | name | said
+    all_settings["spark.sql.extensions"] = ",".join(filter(None, extensions))
+    _set_environment(given["spark.master"])
+    with _signals_kept():
+        return SparkSession(SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(all_settings.items()))))
 
 
 def _all_settings(app_name: str, log_folder: Path, settings: Mapping[str, str], progress: Progress) -> dict[str, str]:
@@ -82,43 +117,22 @@ def _all_settings(app_name: str, log_folder: Path, settings: Mapping[str, str], 
         f"-Danabranch.log={log}",
         # Used only if Hive is asked for, which would leave metastore_db and derby.log in the current folder.
         f"-Dderby.system.home={log.parent}",
-        # A StackOverflowError was seen in the thread of a streaming query with the default stack.
-        "-Xss4m",
+        STACK,
     ]
     ours = {
         "spark.master": "local[*]",
         "spark.app.name": app_name,
-        "spark.sql.catalog.spark_catalog": _DELTA_CATALOG,
-        # delta-rs takes the name UTC, not Etc/UTC; and no result may depend on where the machine stands.
-        "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(log.parent / "warehouse"),
-        # Nobody was asked whether to open a port.
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
+        **profile(settings, own_jvm=True),
     }
-    if settings.get("spark.master", ours["spark.master"]).startswith("local"):
-        ours |= _local_settings()
     lists = {
         "spark.jars": (",", [str(jar) for jar in jars(progress)]),
-        "spark.sql.extensions": (",", [_DELTA_EXTENSION]),
+        "spark.sql.extensions": (",", [DELTA_EXTENSION]),
         # Later options win, so the user's come last.
         "spark.driver.extraJavaOptions": (" ", [_quoted(option) for option in java_options]),
     }
     joined = {key: mark.join([*items, *_given(settings, key)]) for key, (mark, items) in lists.items()}
     return ours | dict(settings) | joined
-
-
-def _local_settings() -> dict[str, str]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return {
-        # The host's own name may not resolve, and nobody else needs to reach this driver.
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        # 200 tasks per shuffle are for clusters. A checkpoint keeps the number it was begun with.
-        "spark.sql.shuffle.partitions": str(cores),
-        # Delta replays its log with 50 tasks unless told otherwise: seconds for each look at a small table.
-        "spark.databricks.delta.snapshotPartitions": "1",
-    }
 
 
 def _given(settings: Mapping[str, str], key: str) -> list[str]:
@@ -144,19 +158,27 @@ def _start(settings: Mapping[str, str], log_folder: Path) -> SparkSession:
 
     java()
     _set_environment(settings["spark.master"])
-    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    # What the JVM is started with, every user of the machine can read; only settings of the driver cannot come later.
+    early = {key: text for key, text in settings.items() if key.startswith("spark.driver.") or not has_secret(text)}
+    conf, first = (SparkConf(loadDefaults=False).setAll(list(_revealed(s).items())) for s in (settings, early))
     gateway = SparkContext._gateway  # noqa: SLF001  the JVM of a session stopped earlier is used again
     log = _open_log(log_folder) if gateway is None else log_file()
     log_from = log.stat().st_size if log else 0
     try:
         with _signals_kept():
-            gateway = gateway or _launch(conf, log)
+            if gateway is None:
+                gateway = _launch(first, log)
+                mask_log(gateway)
             return SparkSession(SparkContext(conf=conf, gateway=gateway))
     except (PySparkException, Py4JError, OSError) as error:
         failure = _start_failed(error, gateway is not None, log_from)
         if gateway is not None:
             _end(gateway)
         raise failure from None  # the cause asks the JVM, now gone, for its own text
+
+
+def _revealed(settings: Mapping[str, str]) -> dict[str, str]:
+    return {key: reveal(text) for key, text in settings.items()}
 
 
 def _open_log(log_folder: Path) -> Path:
@@ -195,7 +217,7 @@ def _end(gateway: Any) -> None:
 
 
 def _set_environment(master: str) -> None:
-    if master.startswith("local"):
+    if is_local({"spark.master": master}):
         os.environ["PYSPARK_PYTHON"] = sys.executable  # workers of another Python could not read what we send
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # read by the JVM before any setting
     else:
@@ -242,15 +264,22 @@ def _start_failed(error: Exception, started: bool, log_from: int) -> SetupError:
 
 
 def _check_delta(session: SparkSession) -> None:
-    jvm = session.sparkContext._jvm  # noqa: SLF001
-    assert jvm is not None
     extensions = session.conf.get("spark.sql.extensions", "") or ""
-    loadable = getattr(jvm, "org.apache.spark.util.Utils").classIsLoadable(_DELTA_EXTENSION)
-    if _DELTA_EXTENSION not in extensions or not loadable:
-        raise SetupError(
-            "DELTA_MISSING",
-            "the Spark session that is already there cannot write Delta tables"
-            + ("" if loadable else ": the jars of Delta are not on its class path"),
-            hint=f"stop it and let Anabranch open its own, or start it with the jars of Delta and "
-            f"spark.sql.extensions={_DELTA_EXTENSION}",
-        )
+    loadable = _delta_is_loadable(session.sparkContext._jvm)  # noqa: SLF001
+    if DELTA_EXTENSION not in extensions or not loadable:
+        raise _delta_missing(" session that is already there", loadable=loadable)
+
+
+def _delta_is_loadable(jvm: Any) -> bool:
+    return bool(getattr(jvm, "org.apache.spark.util.Utils").classIsLoadable(DELTA_EXTENSION))
+
+
+def _delta_missing(which: str, *, loadable: bool) -> SetupError:
+    return SetupError(
+        "DELTA_MISSING",
+        f"the Spark{which} cannot write Delta tables"
+        + ("" if loadable else ": the jars of Delta are not on its class path"),
+        hint="stop it and let Anabranch open its own, or start it with the jars of Delta and "
+        f"spark.sql.extensions={DELTA_EXTENSION}; for spark-submit, `python -m anabranch.job --print` prints the whole "
+        "command",
+    )

@@ -5,15 +5,30 @@ Spark's file source keeps a list of the files it has read, by batch: reading jus
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from typing import TYPE_CHECKING
 
-from anabranch.engine.catalyst import Catalyst, Node, analyzed, describe, is_source, items, kind, source_options
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from anabranch.engine.archive import Cleaned, archived
+from anabranch.engine.catalyst import (
+    METADATA_COLUMN,
+    Catalyst,
+    Node,
+    analyzed,
+    describe,
+    is_source,
+    items,
+    kind,
+    source_options,
+)
+from anabranch.engine.source_files_log import entries, is_local, local_path
+from anabranch.errors import StateError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from anabranch.engine.checkpoint import Checkpoint
 
@@ -31,21 +46,15 @@ def files_read(checkpoint: Checkpoint, until: int) -> dict[str, list[str]] | Non
         folder = checkpoint.folder / "sources" / str(number)
         if not folder.is_dir():
             return None
-        lists[source] = sorted({entry["path"] for entry in _entries(folder) if entry["batchId"] <= until})
+        lists[source] = sorted({entry["path"] for entry in entries(folder, until)})
     return lists
 
 
-def _entries(folder: Path) -> list[dict[str, Any]]:
-    """The newest entry that lists everything before it, and the single ones after it."""
-    whole = max((p for p in folder.glob("*.compact")), key=lambda p: int(p.stem), default=None)
-    start = int(whole.stem) if whole else -1
-    single = [p for p in folder.iterdir() if p.name.isdigit() and int(p.name) > start]
-    lines = [line for path in ([whole] if whole else []) + single for line in path.read_text().splitlines()[1:]]
-    return [json.loads(line) for line in lines]
+def at_rest(spark: SparkSession, frame: DataFrame, files: Mapping[str, list[str]] | None) -> DataFrame | None:
+    """The frame with its streaming sources replaced by what they have read; None where that is not known.
 
-
-def at_rest(spark: SparkSession, frame: DataFrame, files: Mapping[str, list[str]]) -> DataFrame | None:
-    """The frame with its streaming sources replaced by what they have read; None where that is not known."""
+    Without `files`, they are replaced by what they hold now.
+    """
     catalyst = Catalyst(spark)
     try:
         return catalyst.frame(_replaced(spark, catalyst, analyzed(frame), files))
@@ -57,7 +66,7 @@ class _UnknownError(Exception):
     """A source whose rows cannot be read again."""
 
 
-def _replaced(spark: SparkSession, catalyst: Catalyst, plan: Node, files: Mapping[str, list[str]]) -> Node:
+def _replaced(spark: SparkSession, catalyst: Catalyst, plan: Node, files: Mapping[str, list[str]] | None) -> Node:
     if is_source(plan):
         return _rows(spark, catalyst, plan, files)
     if kind(plan) == "EventTimeWatermark":
@@ -66,19 +75,71 @@ def _replaced(spark: SparkSession, catalyst: Catalyst, plan: Node, files: Mappin
     return catalyst.with_children(plan, children) if children else plan
 
 
-def _rows(spark: SparkSession, catalyst: Catalyst, source: Node, files: Mapping[str, list[str]]) -> Node:
+def _rows(spark: SparkSession, catalyst: Catalyst, source: Node, files: Mapping[str, list[str]] | None) -> Node:
     name, options = source_options(source)
     form = name.rpartition(".")[2].lower()
+    wanted = items(source.output())
+    names = [a.name() for a in wanted]
+    if len(set(names)) != len(names):
+        raise _UnknownError
+    schema = catalyst.frame(source).schema
+    rows = analyzed(_now(spark, form, options, schema) if files is None else _past(spark, source, form, schema, files))
+    by_name = {a.name(): a for a in items(rows.output())}
+    return catalyst.project([catalyst.alias(by_name[a.name()], a.name(), like=a) for a in wanted], rows)
+
+
+def _past(
+    spark: SparkSession, source: Node, form: str, schema: StructType, files: Mapping[str, list[str]]
+) -> DataFrame:
     paths = files.get(describe(source))
     if paths is None or form not in _FILES:
         raise _UnknownError
-    wanted = items(source.output())
-    names = [a.name() for a in wanted]
-    if len(set(names)) != len(names) or "_metadata" in names:
-        raise _UnknownError
-    schema = catalyst.frame(source).schema
+    _, options = source_options(source)
+    return _read(spark, form, options, schema, paths) if paths else spark.createDataFrame([], schema)
+
+
+def _now(spark: SparkSession, form: str, options: Mapping[str, str], schema: StructType) -> DataFrame:
     kept = {key: value for key, value in options.items() if key not in _OF_STREAMS}
-    reader = spark.read.format(form).options(**kept).schema(schema)
-    rows = analyzed(reader.load(paths) if paths else spark.createDataFrame([], schema))
-    by_name = {a.name(): a for a in items(rows.output())}
-    return catalyst.project([catalyst.alias(by_name[a.name()], a.name(), like=a) for a in wanted], rows)
+    if form == "kafka":
+        return spark.read.format(form).options(**kept).load()
+    if form not in _FILES or "path" not in options:
+        raise _UnknownError
+    own = StructType([each for each in schema.fields if each.name != METADATA_COLUMN])
+    hidden = [METADATA_COLUMN] if METADATA_COLUMN in schema.names else []
+    return spark.read.format(form).options(**kept).schema(own).load(options["path"]).select("*", *hidden)
+
+
+def _read(
+    spark: SparkSession, form: str, options: Mapping[str, str], schema: StructType, paths: list[str]
+) -> DataFrame:
+    """The rows of these files, wherever they are by now; `_metadata` where the source has it."""
+    kept = {key: value for key, value in options.items() if key not in _OF_STREAMS}
+    own = StructType([each for each in schema.fields if each.name != METADATA_COLUMN])
+    hidden = [METADATA_COLUMN] if METADATA_COLUMN in schema.names else []
+    frames = []
+    for base, some in _by_base(paths, options).items():
+        reader = spark.read.format(form).options(**kept).option("__globPaths__", "false")  # names may look like globs
+        if base and options.get("recursivefilelookup", "false").lower() != "true":
+            reader = reader.option("basePath", base)  # columns that are names of folders begin below it
+        frames.append(reader.schema(own).load(some).select("*", *hidden))
+    return reduce(DataFrame.unionByName, frames)
+
+
+def _by_base(paths: list[str], options: Mapping[str, str]) -> dict[str | None, list[str]]:
+    """The files by the folder of the source, or of its archive; files elsewhere have none."""
+    place, found = Cleaned.of(options), dict[str | None, list[str]]()
+    for url in paths:
+        path: str | None = url
+        if is_local({"path": url}):
+            path = archived(local_path({"path": url}), options)
+            if path is None:
+                raise StateError(
+                    "SOURCE_GONE",
+                    f"{local_path({'path': url})}, which the source has read, is gone: the past cannot be computed",
+                    hint="put it back where it was, or into the archive; or rebuild from the files that are there: "
+                    "anabranch run --full-refresh",
+                )
+        bases = [base for base in (place.root, place.archive) if base and path and path.startswith(f"{base}/")]
+        is_glob = place.root is not None and place.root != options.get("path", "").removeprefix("file:").rstrip("/")
+        found.setdefault(bases[0] if bases and not is_glob else None, []).append(path or url)
+    return found

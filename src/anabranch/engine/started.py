@@ -14,7 +14,7 @@ from anabranch.core.plan import make_plan
 from anabranch.core.selection import Selection
 from anabranch.engine.flows import resolve_flows
 from anabranch.engine.planning import Planned, Planner
-from anabranch.engine.run import AtWork, RunSummary, Stop, at_work, wait
+from anabranch.engine.run import AtWork, RunSummary, Stop, at_work, wait, watched
 from anabranch.load.project import Project
 
 if TYPE_CHECKING:
@@ -44,22 +44,27 @@ class Started:
     def process_available(self) -> None:
         """Until everything that is there now has been taken in."""
         for channel in self.work.channels:
-            channel.works[-1].query.processAllAvailable()
+            if channel.works:
+                channel.works[-1].query.processAllAvailable()
         self.work.views.refresh_if_moved()
 
 
 @contextmanager
 def started(project: Project, pipeline: Pipeline, listener: Listener, *, once: bool = False) -> Iterator[Started]:
     """The channels of a pipeline at work, until the block ends."""
-    with at_work(project, planner_of(pipeline), listener, once=once, selection=Selection()) as work:
+    with (
+        watched(project, listener) as listen,
+        at_work(project, planner_of(pipeline), listen, once=once, selection=Selection()) as work,
+    ):
         yield Started(work)
 
 
 def run_to_the_end(project: Project, pipeline: Pipeline, listener: Listener) -> RunSummary:
     """Run a pipeline over what is available."""
-    with started(project, pipeline, listener, once=True) as work:
-        summary = work.wait()
-    listener(RunFinished(project.name, summary.epochs, summary.rows, summary.seconds))
+    with watched(project, listener) as listen:
+        with at_work(project, planner_of(pipeline), listen, once=True, selection=Selection()) as work:
+            summary = Started(work).wait()
+        listen(RunFinished(project.name, summary.epochs, summary.rows, summary.seconds))
     return summary
 
 

@@ -8,7 +8,8 @@ _anabranch/checkpoints/CHANNEL/G  Spark's checkpoint of a channel, one folder pe
 _anabranch/schemas/               schemas inferred from the files of a source, kept so that they stay the same
 _anabranch/queries/               which query made the rows of each table
 _anabranch/once/                  which flows that run once have run
-_anabranch/logs/                  Spark's log, and the events of every run
+_anabranch/history.db             every event and every run, for looking back
+_anabranch/logs/                  Spark's log
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from anabranch.connectors.registry import format_named
 from anabranch.core.declarations import Dataset
 from anabranch.engine.checkpoint import Checkpoint
 from anabranch.errors import StateError
+from anabranch.store.history import History
 from anabranch.store.ledger import Ledger, PipelineRecord
 
 
@@ -52,6 +54,11 @@ class Storage:
     def logs(self) -> Path:
         """Where Spark's log is."""
         return self.own / "logs"
+
+    @property
+    def history(self) -> Path:
+        """Where events and runs are written down."""
+        return History.of(self.root).path
 
     @property
     def schemas(self) -> Path:

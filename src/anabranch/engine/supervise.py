@@ -16,6 +16,9 @@ from pyspark.errors import StreamingQueryException
 
 from anabranch.core.events import ChannelFailed, ChannelRetried, Listener
 from anabranch.engine.channel import Running
+from anabranch.engine.query_progress import ProgressTeller
+from anabranch.engine.source_errors import source_error
+from anabranch.engine.source_files_errors import unreadable_file
 from anabranch.engine.user_code import told
 from anabranch.errors import AnabranchError, StateError, disk_failure
 
@@ -33,6 +36,10 @@ _PASSING = re.compile(
 _STATE = re.compile(
     r"\[(STATE_STORE_\w*SCHEMA\w*|STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA|TRANSFORM_WITH_STATE_\w+)"
 )
+
+
+#: What Delta says of a table that is read as a stream and was not only appended to.
+_REBUILT = re.compile(r"DELTA_SOURCE_(TABLE_IGNORE_CHANGES|IGNORE_DELETE)|ignoreDeletes|skipChangeCommits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +77,12 @@ class Supervised:
     begin: Callable[[], AbstractContextManager[Running]]
     retries: Retries
     listener: Listener
+    turn: int = 0  # see `core.detached`
     works: list[Running] = field(default_factory=list)
     error: AnabranchError | None = None  # why it ended, if it did not end well
     over: bool = False
     _stack: ExitStack = field(default_factory=ExitStack)
+    _progress: ProgressTeller = field(init=False)  # of the query that was started last
     _due: float | None = None  # when it is to be started again
     _starts: int = 0
 
@@ -82,13 +91,16 @@ class Supervised:
         self._due = None
         self._starts += 1  # one that fails counts as well
         self.works.append(self._stack.enter_context(self.begin()))
+        self._progress = ProgressTeller(self.name, self.listener)
 
     def stop(self) -> None:
         """Let the epoch in hand finish, and give everything back."""
         self._stack.close()
 
     def look(self) -> None:
-        """Wait a moment for it; start it again when that is due."""
+        """Wait a moment for it; start it when that is due, for the first time or again."""
+        if not self._starts:
+            self._due = time.monotonic()
         if self._due is not None:
             time.sleep(min(_LOOK_SECONDS, max(0.0, self._due - time.monotonic())))
             if time.monotonic() >= self._due:
@@ -103,9 +115,11 @@ class Supervised:
         except StreamingQueryException as error:
             self._failed(_reason(running, error))
             return
+        over = not running.query.isActive
+        self._progress.look(running.query, running.work.epochs, last=over)
         if running.heartbeat.error is not None:
             self._failed(running.heartbeat.error)
-        elif not running.query.isActive:
+        elif over:
             self.over = True
 
     def _failed(self, error: AnabranchError) -> None:
@@ -117,7 +131,7 @@ class Supervised:
             self._due = time.monotonic() + seconds
             return
         self.error, self.over = error, True
-        self.listener(ChannelFailed(self.name, error.code, error.message))
+        self.listener(ChannelFailed(self.name, error.code, error.message, str(error.where or "")))
 
 
 def _reason(channel: Running, error: StreamingQueryException) -> AnabranchError:
@@ -128,6 +142,9 @@ def _reason(channel: Running, error: StreamingQueryException) -> AnabranchError:
     if taken_over := channel.heartbeat.lost():  # then both wrote to one checkpoint, and that is how Spark found out
         return taken_over
     assert isinstance(cause, Exception)
+    if lacking := source_error(cause, channel.work.lease.channel):
+        lacking.__cause__ = cause
+        return lacking
     if found := _STATE.search(str(cause)):
         name = channel.work.lease.channel
         return StateError(
@@ -135,7 +152,16 @@ def _reason(channel: Running, error: StreamingQueryException) -> AnabranchError:
             f'a flow of channel "{name}" was changed, and the state it has kept does not fit any more ({found[1]})',
             hint=f"undo the change, or rebuild the tables: anabranch run --full-refresh {','.join(channel.work.sinks)}",
         )
-    reason = disk_failure(cause) or told(cause, f'channel "{channel.work.lease.channel}"', None)
+    if _REBUILT.search(str(cause)):
+        return StateError(
+            "UPSTREAM_REBUILT",
+            f'channel "{channel.work.lease.channel}" reads a table as rows come into it, and rows of that table were '
+            "removed or changed: it was rebuilt, or somebody else wrote to it",
+            hint=f"rebuild what it feeds: anabranch run --full-refresh {','.join(channel.work.sinks)}",
+        )
+    reason = (
+        disk_failure(cause) or unreadable_file(cause) or told(cause, f'channel "{channel.work.lease.channel}"', None)
+    )
     if _PASSING.search(str(cause)):
         reason.retryable = True
     reason.__cause__ = cause

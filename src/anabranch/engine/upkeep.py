@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from anabranch.connectors.contract import Versioned
+from anabranch.core.declarations import Dataset
 from anabranch.core.events import Listener
 from anabranch.engine.lease import lease
 from anabranch.engine.opened import Opened
 from anabranch.engine.recover import Recovered, recover
 from anabranch.errors import ProjectError, did_you_mean
+from anabranch.load.python_files import examine_pipeline
 
 _HOUR = 3600.0
 
@@ -23,12 +26,21 @@ class Vacuumed:
     files: tuple[str, ...]
 
 
-def recover_all(opened: Opened, listener: Listener) -> dict[str, Recovered]:
-    """Recover every channel, as a run would at its start."""
+def declared_outputs(opened: Opened) -> tuple[Dataset, ...]:
+    """The outputs that the project declares, as far as its files can be loaded without Spark.
+
+    They say how to reach other systems. Functions of the project are left out: they need a run.
+    """
+    outputs = (d for d in examine_pipeline(opened.project, with_spark=False).pipeline.datasets if d.is_output)
+    return tuple(replace(d, handler=None) for d in outputs)
+
+
+def recover_all(opened: Opened, listener: Listener, declared: Sequence[Dataset] = ()) -> dict[str, Recovered]:
+    """Recover every channel, as a run would at its start. Some sinks can be finished only if they are `declared`."""
     done = {}
     for channel in opened.ledger.channels(opened.pipeline.pipeline_id):
         with lease(opened, channel.channel) as (held, _):
-            done[channel.channel] = recover(opened.ledger, held, opened.sinks(channel.outputs), listener)
+            done[channel.channel] = recover(opened.ledger, held, opened.sinks(channel.outputs, declared), listener)
     return done
 
 

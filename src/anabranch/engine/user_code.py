@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 
 import anabranch
+from anabranch.core.secrets import reveal
 from anabranch.core.where import Where
 from anabranch.engine.worker_errors import from_worker
 from anabranch.errors import AnabranchError, UserCodeError, did_you_mean
@@ -41,7 +42,7 @@ def with_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[
     try:
         for key, value in settings.items():
             had = spark.conf.get(key, None)
-            spark.conf.set(key, value)
+            spark.conf.set(key, reveal(value))
             before[key] = had
         yield
     finally:

@@ -31,6 +31,7 @@ from anabranch.engine.row_types import arrow_types
 from anabranch.engine.snapshots import changes_between, snapshots
 from anabranch.engine.user_code import told
 from anabranch.errors import AnabranchError, UserCodeError, disk_failure
+from anabranch.read import at_version
 from anabranch.store.records import EpochRecord
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class Views:
                 known = _known(error, part)
                 errors.append(known)
                 behind.add(name)
-                self.listener(ChannelFailed(name, known.code, known.message))
+                self.listener(ChannelFailed(name, known.code, known.message, str(known.where or "")))
         return errors
 
     def _upstream(self, part: ChannelPlan) -> set[str]:
@@ -243,7 +244,7 @@ class Views:
         if query is None or view.expectations or before["query"] != fingerprint(frame) or len(before["read"]) != 1:
             return None
         ((name, version),) = before["read"].items()
-        if name not in cut or view.name not in cut:
+        if name not in cut or view.name not in cut or cut[name].format != "delta":  # others tell no changes
             return None
         table, location = self._at(name, cut[name].version), self._location(name)
         added = rows_since(self.spark, table, location, int(version), int(cut[name].version))
@@ -257,7 +258,7 @@ class Views:
         return self.opened.storage.absolute(self.opened.storage.location(self.graph.datasets[name]))
 
     def _at(self, name: str, version: str) -> DataFrame:
-        return self.spark.read.format("delta").option("versionAsOf", version).load(self._location(name))
+        return at_version(self.spark, self.graph.datasets[name].format, self._location(name), version)
 
 
 def _known(error: Exception, part: ChannelPlan) -> AnabranchError:

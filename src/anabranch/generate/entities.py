@@ -33,7 +33,8 @@ _SCAN_EVENT = (
     "schema_version INT, "
     "shipment STRUCT<shipment_id: STRING, tracking_number: STRING, order_id: STRING, customer_id: STRING, "
     "service_level_id: STRING, pieces: INT, declared_value: DOUBLE, currency: STRING>, "
-    "carrier STRUCT<carrier_id: STRING, name: STRING, vehicle: STRUCT<vehicle_id: STRING, type: STRING, plate: STRING>, "
+    "carrier STRUCT<carrier_id: STRING, name: STRING, "
+    "vehicle: STRUCT<vehicle_id: STRING, type: STRING, plate: STRING>, "
     "driver: STRUCT<driver_id: STRING, shift: STRING>>, "
     "route STRUCT<route_id: STRING, origin_facility_id: STRING, destination_facility_id: STRING, distance_km: INT>, "
     "facility STRUCT<facility_id: STRING, name: STRING, type: STRING, city: STRING, country: STRING>, "
@@ -46,8 +47,8 @@ _SCAN_EVENT = (
     "signal_dbm: INT>>"
 )
 _SHIPMENT = (
-    "shipment_id: STRING, tracking_number: STRING, order_id: STRING, customer_id: STRING, route_id: STRING, "
-    "service_level_id: STRING, origin_facility_id: STRING, destination_facility_id: STRING, pieces: INT, "
+    "shipment_id: STRING, tracking_number: STRING, order_id: STRING, customer_id: STRING, service_level_id: STRING, "
+    "route_id: STRING, origin_facility_id: STRING, destination_facility_id: STRING, pieces: INT, "
     "weight_kg: DOUBLE, declared_value: DOUBLE, currency: STRING, status: STRING, picked_up_at: TIMESTAMP, "
     "promised_delivery_at: TIMESTAMP, actual_delivery_at: TIMESTAMP"
 )

@@ -22,7 +22,8 @@ def hashed(seed: int, purpose: str, numbers: Numbers) -> npt.NDArray[np.uint64]:
     x = numbers.astype(np.uint64) * _GOLDEN + salt  # arrays of unsigned numbers wrap around, as splitmix64 wants it
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    found: npt.NDArray[np.uint64] = x ^ (x >> np.uint64(31))
+    return found
 
 
 def below(seed: int, purpose: str, numbers: Numbers, count: int) -> Numbers:
@@ -38,7 +39,7 @@ def below(seed: int, purpose: str, numbers: Numbers, count: int) -> Numbers:
 
 def share(seed: int, purpose: str, numbers: Numbers) -> npt.NDArray[np.float64]:
     """A fraction from 0 up to, not including, 1 for each."""
-    return (hashed(seed, purpose, numbers) >> np.uint64(11)) * 2.0**-53
+    return (hashed(seed, purpose, numbers) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def choose(seed: int, purpose: str, numbers: Numbers, values: Any) -> list[Any]:

@@ -2,7 +2,8 @@
 
 A day has 1,000 shipments with 8 events each, in four sessions of six hours: collected, at the hub, at the destination,
 delivered. In each session a shipment has two events 18 minutes apart; the order of shipments differs from session to
-session, so from collection to delivery it takes 12 to 24 hours. Event times grow with the number of the event.
+session within each half of it, so there are 2 to 9 hours between sessions, and from collection to delivery it takes 15
+to 21 hours. Event times grow with the number of the event.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ STAGES = (
 BEGINNING = datetime(2026, 1, 5, tzinfo=UTC)
 BEGINNING_MS = int(BEGINNING.timestamp()) * 1_000
 SPACING_MS = 10_800
-_SHIPMENTS, _GROUP = 1_000, 100
+_SHIPMENTS, _HALF, _GROUP = 1_000, 500, 100
 _EVENTS, _SESSION = _SHIPMENTS * len(STAGES), _SHIPMENTS * 2
-#: The place of shipment j of a day in each session is j * factor + shift, modulo the shipments of a day.
+#: The place of shipment j of half a day in each session is j * factor + shift, modulo the shipments of half a day.
 _FACTORS = np.array([1, 387, 663, 219])
 _SHIFTS = np.array([0, 411, 87, 730])
-_INVERSES = np.array([pow(int(f), -1, _SHIPMENTS) for f in _FACTORS])
+_INVERSES = np.array([pow(int(f), -1, _HALF) for f in _FACTORS])
 
 
 def shipment_and_stage(events: Numbers) -> tuple[Numbers, Numbers]:
@@ -39,14 +40,15 @@ def shipment_and_stage(events: Numbers) -> tuple[Numbers, Numbers]:
     session, rest = rest // _SESSION, rest % _SESSION
     group, rest = rest // (2 * _GROUP), rest % (2 * _GROUP)
     place = group * _GROUP + rest % _GROUP
-    of_day = (place - _SHIFTS[session]) * _INVERSES[session] % _SHIPMENTS
+    of_day = place // _HALF * _HALF + (place % _HALF - _SHIFTS[session]) * _INVERSES[session] % _HALF
     return day * _SHIPMENTS + of_day, session * 2 + rest // _GROUP
 
 
 def event_of(shipments: Numbers, stage: Numbers | int) -> Numbers:
     """The number of the event in which each shipment reached a stage."""
     session, second = np.divmod(np.broadcast_to(np.asarray(stage), shipments.shape), 2)
-    place = (shipments % _SHIPMENTS * _FACTORS[session] + _SHIFTS[session]) % _SHIPMENTS
+    of_day = shipments % _SHIPMENTS
+    place = of_day // _HALF * _HALF + (of_day % _HALF * _FACTORS[session] + _SHIFTS[session]) % _HALF
     within = place // _GROUP * 2 * _GROUP + second * _GROUP + place % _GROUP
     found: Numbers = shipments // _SHIPMENTS * _EVENTS + session * _SESSION + within
     return found
@@ -61,7 +63,7 @@ def shipments_before(event: int) -> int:
     """How many shipments were collected before this event; every shipment of an earlier event is one of them.
 
     >>> shipments_before(0), shipments_before(1), shipments_before(8_000), shipments_before(100_000)
-    (0, 1, 1000, 12600)
+    (0, 1, 1000, 13000)
     """
     day, rest = divmod(event, _EVENTS)
     if rest >= _SESSION:

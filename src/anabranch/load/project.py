@@ -6,19 +6,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field
 
+from anabranch.core.secrets import has_secret
 from anabranch.core.where import Where
 from anabranch.errors import ProjectError, ProjectErrors
-from anabranch.load.durations import parse_duration
 from anabranch.load.library_files import library_files
 from anabranch.load.yaml_file import YamlFile, read_yaml
+from anabranch.load.yaml_types import Seconds, SettingText, SomeSeconds, Text
+from anabranch.load.zones_files import ZoneFiles, read_spec_files
+from anabranch.load.zones_models import DefaultsSpec, EntitySpec, EnvironmentSpec, SourceSpec, ZoneSpec
 
 SPEC_NAMES = ("anabranch.yml", "anabranch.yaml", "spark-pipeline.yml", "spark-pipeline.yaml")
 
@@ -31,14 +33,17 @@ class Project:
     spec_file: Path
     root: Path  # the folder of the spec file
     storage: str
-    ledger: str  # a database URL, or the path of a SQLite file
+    ledger: str  # a database URL, or the path of a SQLite file; may refer to secrets
     database: str | None
     catalog: str | None
-    configuration: Mapping[str, str]
+    configuration: Mapping[str, str]  # may refer to secrets
     files: tuple[Path, ...]  # Python and SQL files that declare things, in the order they are run
     trigger_seconds: float = 10.0
     lease_seconds: float = 30.0
     retention_seconds: float = 7 * 86400.0  # how long old cuts stay readable
+    history_seconds: float = 30 * 86400.0  # how long events and runs are kept
+    environment: str | None = None  # whose values are in place of `${name}`
+    zones: ZoneFiles | None = field(default=None, compare=False)
 
 
 def project_at(storage: Path, name: str, *, trigger_seconds: float = 10.0) -> Project:
@@ -64,40 +69,6 @@ class ExaminedProject:
 
     project: Project | None
     problems: tuple[ProjectError, ...]
-
-
-def _text(value: Any) -> Any:
-    """Spark settings are text; a plain YAML number or truth value is taken as it would be typed."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, int | float) else value
-
-
-def _seconds(value: Any) -> float:
-    try:
-        return parse_duration(str(value) if isinstance(value, int | float) else value)
-    except (ValueError, TypeError) as error:
-        reason = str(error) if isinstance(value, str | int | float) else "must be a duration"
-        raise PydanticCustomError("duration", "{reason}", {"reason": reason, "hint": 'such as "10 seconds"'}) from error
-
-
-def _longer_than_nothing(value: Any) -> float:
-    seconds = _seconds(value)
-    if seconds <= 0:
-        raise PydanticCustomError("duration", "must be longer than nothing", {"hint": 'such as "30 seconds"'})
-    return seconds
-
-
-def _not_blank(value: Any) -> Any:
-    if isinstance(value, str) and not value.strip():
-        raise PydanticCustomError("blank", "must not be empty", {"hint": "write some text"})
-    return value
-
-
-SettingText = Annotated[str, BeforeValidator(_text)]
-Text = Annotated[str, BeforeValidator(_not_blank)]
-Seconds = Annotated[float, BeforeValidator(_seconds)]
-SomeSeconds = Annotated[float, BeforeValidator(_longer_than_nothing)]
 
 
 class _Glob(BaseModel):
@@ -134,6 +105,14 @@ class AnabranchSpec(SparkSpec):
     trigger: Seconds = 10.0
     lease: SomeSeconds = 30.0
     retention: Seconds = 7 * 86400.0
+    history: Seconds = 30 * 86400.0
+    include: list[Text] = []
+    environments: dict[str, EnvironmentSpec] = {}
+    values: dict[str, Any] = {}
+    defaults: DefaultsSpec = Field(default_factory=DefaultsSpec)
+    sources: dict[str, SourceSpec] = {}
+    zones: dict[str, ZoneSpec] = {}
+    entities: dict[str, EntitySpec] = {}
 
 
 def find_spec(start: Path) -> Path:
@@ -171,19 +150,27 @@ def examine_project(path: Path) -> ExaminedProject:
     if spec_file.stem == "spark-pipeline":
         file = read_yaml(spec_file, SparkSpec)
         return _examine(file, tuple(_point_to_our_file(problem) for problem in file.problems))
-    return _examine(read_yaml(spec_file, AnabranchSpec), ())
+    read = read_spec_files(spec_file, AnabranchSpec)
+    examined = _examine(read.main, (), read.zones)
+    project = examined.project and replace(examined.project, environment=read.environment, zones=read.zones)
+    return ExaminedProject(project, (*examined.problems, *read.problems))
 
 
-def _examine(file: YamlFile[Any], reworded: tuple[ProjectError, ...]) -> ExaminedProject:
+def _examine(
+    file: YamlFile[Any], reworded: tuple[ProjectError, ...], zones: ZoneFiles | None = None
+) -> ExaminedProject:
     spec: SparkSpec | None = file.value
     problems = list(reworded or file.problems)
     if spec is None:
         return ExaminedProject(None, tuple(problems))
     root = file.path.parent
-    files, faults = library_files(root, _globs(file, spec), file.where())
+    ours = spec if isinstance(spec, AnabranchSpec) else AnabranchSpec.model_validate({"name": spec.name})
+    globs = _globs(file, spec)
+    files, faults = library_files(root, globs, file.where())
+    if globs is None and zones and (zones.entities or ours.include):
+        faults = [fault for fault in faults if fault.code != "PROJECT_NO_FILES"]
     problems += faults
     problems += _both_names(file, spec)
-    ours = spec if isinstance(spec, AnabranchSpec) else AnabranchSpec.model_validate({"name": spec.name})
     storage = _local_path(spec.storage, root)
     if storage is None:
         problems.append(_bad_storage(file, spec.storage))
@@ -201,6 +188,7 @@ def _examine(file: YamlFile[Any], reworded: tuple[ProjectError, ...]) -> Examine
         trigger_seconds=ours.trigger,
         lease_seconds=ours.lease,
         retention_seconds=ours.retention,
+        history_seconds=ours.history,
     )
     return ExaminedProject(project, tuple(problems))
 
@@ -257,4 +245,4 @@ def _local_path(text: str, root: Path) -> str | None:
 def _ledger(text: str | None, storage: str, root: Path) -> str:
     if text is None:
         return f"{storage}/_anabranch/ledger.db"
-    return _local_path(text, root) or text
+    return text if has_secret(text) else _local_path(text, root) or text

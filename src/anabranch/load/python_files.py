@@ -17,6 +17,7 @@ from typing import Any
 
 from anabranch.core.declarations import Flow, Pipeline
 from anabranch.core.names import HOME
+from anabranch.core.secrets import only_references
 from anabranch.core.where import Where
 from anabranch.errors import ProjectError, ProjectErrors
 from anabranch.load.declare import without_live
@@ -30,6 +31,7 @@ from anabranch.load.standin import NeedsSpark, StandIn
 from anabranch.load.standin_modules import standing_in
 from anabranch.load.surroundings import PACKAGE, Surroundings, surroundings
 from anabranch.load.user_errors import NOTE, needs_spark_note, problem_in
+from anabranch.load.zones_declare import declare_zones
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,8 @@ def examine_pipeline(
         if with_spark:
             stack.enter_context(_shipped_by_value())
         stopped = [found for file in project.files if (found := _run(file, around, registry, with_spark))]
+        if project.zones is not None:
+            declare_zones(project.zones, registry)
         flows = tuple(_finished(declared, around, registry) for declared in registry.flows)
         datasets = registry.finished_datasets()
     notes = tuple(found for found in stopped if found.code == NOTE)
@@ -116,7 +120,7 @@ def _finished(declared: DeclaredFlow, around: Surroundings, registry: Registry) 
 
 @contextmanager
 def _no_spark(project: Project) -> Iterator[StandIn]:
-    with standing_in(lakeflow_module("pyspark.pipelines"), project.configuration):
+    with only_references(), standing_in(lakeflow_module("pyspark.pipelines"), project.configuration):
         yield StandIn("spark")
 
 

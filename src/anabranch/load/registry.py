@@ -14,10 +14,16 @@ from anabranch.core.declarations import Dataset, Expectation, Flow, Unique
 from anabranch.core.names import HOME, resolve
 from anabranch.core.where import Where
 from anabranch.errors import ProjectError
+from anabranch.load.durations import parse_duration
 from anabranch.load.late_binding import Seen, as_seen, seen_by
+from anabranch.load.zones_transformers import Registered
 
 Rule = Expectation | Unique
 _MOST_LAYERS = 50
+
+#: Properties by which a table says how often its channel looks for new rows (as on Databricks), and that it has a
+#: channel of its own.
+TRIGGER, DETACHED = "pipelines.trigger.interval", "anabranch.detached"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,7 @@ class Registry:
     flows: list[DeclaredFlow] = field(default_factory=list)
     problems: list[ProjectError] = field(default_factory=list)
     warnings: list[ProjectError] = field(default_factory=list)
+    transformers: dict[str, Registered] = field(default_factory=dict)  # of zones, by name
     _functions: dict[Any, _OfFunction] = field(default_factory=dict)
     _rules: list[tuple[str, list[Rule]]] = field(default_factory=list)
     _handlers: dict[str, Seen] = field(default_factory=dict)
@@ -124,7 +131,19 @@ class Registry:
             expectations=tuple(rule for rule in rules if isinstance(rule, Expectation)),
             unique=tuple(rule for rule in rules if isinstance(rule, Unique)),
             handler=handler,
+            trigger=dataset.trigger if dataset.trigger is not None else self._trigger(dataset),
+            detached=dataset.detached or dataset.properties.get(DETACHED, "").lower() == "true",
         )
+
+    def _trigger(self, dataset: Dataset) -> float | None:
+        said = dataset.properties.get(TRIGGER)
+        try:
+            return None if said is None else parse_duration(said)
+        except ValueError as error:
+            hint = 'a number with its unit, such as "10 minutes"'
+            text = f'"{dataset.name}": {TRIGGER}: {error}'
+            self.report(ProjectError("PROJECT_BAD_ARGUMENT", text, where=dataset.where, hint=hint))
+            return None
 
     def _layers(self, function: Any) -> list[_OfFunction]:
         """What is known of a function and of those it wraps, outermost first."""
@@ -155,6 +174,11 @@ def registering(registry: Registry) -> Iterator[Registry]:
         yield registry
     finally:
         _active.reset(token)
+
+
+def current_registry() -> Registry | None:
+    """The registry that declarations go to now; none outside of loading."""
+    return _active.get()
 
 
 def active_registry(name: str, where: Where) -> Registry:

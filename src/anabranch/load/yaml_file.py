@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar, get_args
+from types import UnionType
+from typing import Any, Generic, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -63,8 +64,36 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class RawYaml:
+    """A file as YAML reads it, before anything is known about what it should say."""
+
+    path: Path
+    data: Any
+    problems: tuple[ProjectError, ...]
+    root: yaml.Node | None
+    is_yaml: bool = True
+
+    def where(self, *steps: str | int) -> Where:
+        """The place of the value at `steps`, or of the nearest thing around it that is there."""
+        return _mark(self.path, _nearest(self.root, steps))
+
+
 def read_yaml(path: Path, model: type[M]) -> YamlFile[M]:
     """Read `path` as a `model`; nothing is raised for what the file says, all of it is in `problems`."""
+    raw = load_yaml(path)
+    return validated(raw, raw.data, model)
+
+
+def validated(raw: RawYaml, data: Any, model: type[M]) -> YamlFile[M]:
+    """What a file says as a `model`; `data` is what the file holds, with values replaced but of the same shape."""
+    if not raw.is_yaml:
+        return YamlFile(raw.path, None, raw.problems, None)
+    return _validate(raw.path, raw.root, data, model, list(raw.problems))
+
+
+def load_yaml(path: Path) -> RawYaml:
+    """Read a file; what is no YAML is in `problems`."""
     try:
         loader = _Loader(path.read_bytes())
     except OSError as error:
@@ -81,15 +110,15 @@ def read_yaml(path: Path, model: type[M]) -> YamlFile[M]:
         return _broken(path, "PROJECT_YAML_SYNTAX", "nested too deeply", Where(str(path), 1, 1))
     finally:
         loader.dispose()
-    return _validate(path, root, {} if data is None else data, model, repeated)
+    return RawYaml(path, {} if data is None else data, tuple(repeated), root)
 
 
-def _broken(path: Path, code: str, message: str, where: Where) -> YamlFile[M]:
+def _broken(path: Path, code: str, message: str, where: Where) -> RawYaml:
     hint = {
         "PROJECT_FILE_UNREADABLE": "check that the file is there and may be read",
         "PROJECT_YAML_SYNTAX": "indent with spaces, write `key: value` with a space, quote text that has : or # in it",
     }[code]
-    return YamlFile(path, None, (ProjectError(code, message, where=where, hint=hint),), None)
+    return RawYaml(path, None, (ProjectError(code, message, where=where, hint=hint),), None, is_yaml=False)
 
 
 def _validate(path: Path, root: yaml.Node | None, data: Any, model: type[M], found: list[ProjectError]) -> YamlFile[M]:
@@ -134,6 +163,11 @@ def _problem(path: Path, root: yaml.Node | None, fault: ErrorDetails, model: typ
 def _sentence(fault: ErrorDetails) -> str:
     plain = {
         "string_type": "must be text",
+        "bool_type": "must be true or false",
+        "bool_parsing": "must be true or false",
+        "int_type": "must be a whole number",
+        "int_parsing": "must be a whole number",
+        "literal_error": f"must be {fault.get('ctx', {}).get('expected', '')}",
         "list_type": "must be a list",
         "dict_type": "must be a mapping of names to values",
         "model_type": "must be a mapping of names to values",
@@ -152,14 +186,25 @@ def _fields(model: type[BaseModel], steps: Steps) -> list[str]:
     """The names of the fields at `steps`, as written in the file."""
     inside: Any = model
     for step in steps:
-        if isinstance(inside, type) and issubclass(inside, BaseModel):
-            fields = {field.alias or name: field.annotation for name, field in inside.model_fields.items()}
-            inside = fields.get(str(step))
-        else:
-            inside = next(iter(get_args(inside)), None)
+        inside = _within(_plain(inside), step)
+    inside = _plain(inside)
     if isinstance(inside, type) and issubclass(inside, BaseModel):
         return [field.alias or name for name, field in inside.model_fields.items()]
     return []
+
+
+def _within(kind: Any, step: str | int) -> Any:
+    """The type of what is at `step` of a model, a list or a mapping."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return {field.alias or name: field.annotation for name, field in kind.model_fields.items()}.get(str(step))
+    return next(iter(reversed(get_args(kind))), None)
+
+
+def _plain(kind: Any) -> Any:
+    """A type without `None` beside it."""
+    if isinstance(kind, UnionType) or get_origin(kind) is Union:
+        return next((each for each in get_args(kind) if each is not type(None)), None)
+    return kind
 
 
 def _without(data: Any, faulty: list[Steps]) -> Any:

@@ -12,7 +12,8 @@ from anabranch.errors import StateError
 from anabranch.store.database import Database
 from anabranch.store.epoch_rows import key_of, newest, outputs_of
 from anabranch.store.epochs import still_open
-from anabranch.store.lease import held, live_holder, locked_channel, this_process
+from anabranch.store.lease import held, live_holder, locked_channel
+from anabranch.store.process import this_process
 from anabranch.store.records import ChannelRecord, OutputRecord, PipelineRecord
 from anabranch.store.schema import channels, intact, meta, outputs, pipelines, sealed
 

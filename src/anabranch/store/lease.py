@@ -7,36 +7,17 @@ very machine and is gone. Correctness never rests on the date: every write compa
 from __future__ import annotations
 
 import json
-import os
-import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, select, update
 
 from anabranch.errors import LockHeld, StateError
 from anabranch.store.database import Database
+from anabranch.store.process import Holder, this_process
 from anabranch.store.schema import channels, intact, meta, newest_version, sealed
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """A process, told apart from one that later got the same pid, and from one in another container."""
-
-    host: str
-    boot: str
-    pid: int
-    started: str
-
-    def is_gone(self) -> bool:
-        """Whether this process is known to have ended. Of another machine nothing is known."""
-        here = this_process()
-        if not here.boot or (self.host, self.boot) != (here.host, here.boot):
-            return False
-        return self.started != _started(self.pid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,34 +31,6 @@ class Lease:
     seconds: float
     since: float
     expires: float
-
-
-def this_process() -> Holder:
-    """The holder that this process is.
-
-    >>> this_process().is_gone()
-    False
-    """
-    return Holder(socket.gethostname(), _boot(), os.getpid(), _started(os.getpid()))
-
-
-def _boot() -> str:
-    """This boot of this machine and this space of pids, or "" where that cannot be told."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return ""
-
-
-def _started(pid: int) -> str:
-    """When a process started, in the kernel's ticks; "" when there is none, or only its unburied remains."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return ""
-    state, *rest = stat.rpartition(")")[2].split()  # the name before it may hold blanks and brackets
-    return "" if state in "ZX" else rest[18]
 
 
 def locked_channel(connection: Connection, database: Database, pipeline_id: str, channel: str) -> Mapping[Any, Any]:

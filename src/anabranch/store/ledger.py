@@ -32,8 +32,9 @@ from anabranch.errors import CommitUnknown, InternalError, LockHeld
 from anabranch.store import channels, cuts, drops, epoch_rows, epochs, schema
 from anabranch.store import lease as leases
 from anabranch.store.database import Database
-from anabranch.store.lease import Holder, Lease
+from anabranch.store.lease import Lease
 from anabranch.store.opening import open_database
+from anabranch.store.process import Holder
 from anabranch.store.records import ChannelRecord, EpochRecord, OutputRecord, PipelineRecord
 
 __all__ = ["ChannelRecord", "EpochRecord", "Lease", "Ledger", "OutputRecord", "PipelineRecord"]
@@ -270,15 +271,17 @@ class Ledger:
         channel: str | None = None,
         states: Collection[State] | None = None,
         limit: int = 20,
+        skip: int = 0,
     ) -> tuple[EpochRecord, ...]:
-        """The newest epochs, newest first, of all channels or one, in any state or some."""
+        """The newest epochs but `skip`, newest first, of all channels or one, in any state or some."""
         table = schema.epochs
         query = select(table).where(table.c.pipeline_id == pipeline_id)
         if channel is not None:
             query = query.where(table.c.channel == channel)
         if states is not None:
             query = query.where(table.c.state.in_([state.value for state in states]))
-        query = query.order_by(table.c.decided_at.desc(), table.c.generation.desc(), table.c.epoch.desc()).limit(limit)
+        query = query.order_by(table.c.decided_at.desc(), table.c.generation.desc(), table.c.epoch.desc())
+        query = query.limit(limit).offset(skip)
         return self._database.read(lambda c: epoch_rows.load(c, query))
 
     def cut(self, pipeline_id: str, *, at: Mapping[str, int] | None = None) -> CutRecord:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, text
 
+from anabranch.core.secrets import reveal
 from anabranch.errors import StateError
 from anabranch.store import schema
 from anabranch.store.address import Address, parse_address
@@ -16,7 +17,7 @@ from anabranch.store.database import Database, damaged_file, not_writable
 
 def open_database(url: str, *, create: bool, readonly: bool, moved: bool) -> tuple[Database, dict[str, str]]:
     """The database of a ledger that is whole, of today's version and in its place; and what it says of itself."""
-    address = parse_address(url)
+    address = parse_address(reveal(url))
     create = create and not readonly
     if address.file and not address.file.exists():
         if not create:

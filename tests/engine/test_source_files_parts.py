@@ -1,0 +1,213 @@
+"""The parts of the files source that need no Spark: places of dead letters, names, cleaning up."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anabranch.core.events import Event, FilesKept
+from anabranch.engine.archive import Cleaned, Cleaner, archived, move_aside
+from anabranch.engine.checkpoint import Checkpoint
+from anabranch.engine.source_files import UNFINISHED
+from anabranch.engine.source_files_letters import Letters
+from anabranch.engine.source_files_names import not_ending
+
+HOW = {
+    "format": "json",
+    "schema": {"type": "struct", "fields": [{"name": "id", "type": "integer"}]},
+    "meta": None,
+    "envelope": None,
+    "whole": False,
+    "header": False,
+    "sep": ",",
+    "quote": '"',
+    "null": "",
+    "encoding": "utf-8",
+    "lineSep": None,
+}
+
+
+def letter(file: Path, record: str, start: int, length: int) -> str:
+    told = {"record": record, "element": None, "file": f"file://{file}", "start": start, "length": length}
+    return json.dumps({"id": None, "_dead_letter": {**told, "how": json.dumps(HOW)}}, separators=(",", ":"))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.sampled_from(["bad", "worse", "\u00fc", "1", "", "bad "]), min_size=1, max_size=12),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+    st.booleans(),
+    st.integers(1, 20),
+    st.booleans(),
+)
+def test_every_line_is_found_in_its_split(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], end: str, final: bool, size: int, backwards: bool
+) -> None:
+    """The splits of a file, as Hadoop shares out its lines: each begins after the first byte of a split."""
+    content = end.join(lines).encode() + (end.encode() if final else b"")
+    file = tmp_path_factory.mktemp("f") / "x.json"
+    file.write_bytes(content)
+    offset, places = 0, list[tuple[int, int, str]]()
+    for number, line in enumerate(lines, 1):
+        if line:
+            places.append((number, offset, line))
+        offset += len(line.encode()) + len(end)
+    found = []
+    for start in range(0, len(content) or 1, size):
+        own = [p for p in places if (p[1] > start or start == 0) and p[1] <= start + size]
+        letters = Letters()
+        for place in reversed(own) if backwards else own:
+            payload = pa.array([letter(file, place[2], start, size)])
+            told = json.loads(letters.explained(payload)[0].as_py())
+            found.append((told["line"], told["offset"], told["record"]))
+    assert sorted(found) == sorted(places)
+
+
+def test_rows_that_are_no_dead_letters_stay_as_they_are() -> None:
+    rows = pa.array(['{"_dead_letter":null,"id":1}', '{"s":"\\"_dead_letter\\":{"}', None])
+    assert Letters().explained(rows).to_pylist() == rows.to_pylist()
+
+
+def test_a_file_that_is_gone_leaves_the_record(tmp_path: Path) -> None:
+    told = json.loads(Letters().explained(pa.array([letter(tmp_path / "x", '{"id":"a"}', 0, 9)]))[0].as_py())
+    assert told["line"] is None
+    assert (told["record"], told["reason"]) == ('{"id":"a"}', "column id: 'a' is not an int")
+
+
+@given(st.text("abtmpr.cdownload_x", min_size=1, max_size=14), st.sampled_from(["", *UNFINISHED]))
+def test_the_glob_takes_every_name_but_unfinished_ones(start: str, ending: str) -> None:
+    name = start + ending
+    patterns = not_ending(UNFINISHED)[1:-1].split(",")
+    assert any(fnmatch.fnmatchcase(name, one) for one in patterns) == (not name.endswith(UNFINISHED))
+
+
+class Folder:
+    """A folder that a source reads, with the log of Spark's file source."""
+
+    def __init__(self, root: Path, places: int = 1, clean: str = "archive") -> None:
+        self.root, self.source, self.archive = root, root / "in", root / "old"
+        self.source.mkdir()
+        self.checkpoint = Checkpoint(root / "checkpoint")
+        options = {"path": str(self.source), "anabranch.clean": clean}
+        if clean == "archive":
+            options["anabranch.archive"] = str(self.archive)
+        self.events: list[Event] = []
+        self.cleaner = Cleaner("c", self.checkpoint, [Cleaned.of(options)] * places, self.events.append)
+        self.options = options
+
+    def file(self, name: str, content: str = "x") -> Path:
+        path = self.source / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+        return path
+
+    def read(self, epoch: int, *files: Path, place: int = 0, compact: bool = False) -> None:
+        log = self.checkpoint.folder / "sources" / str(place) / f"{epoch}{'.compact' if compact else ''}"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        lines = [self._entry(file, epoch) for file in files]
+        log.write_text("\n".join(["v1", *lines]))
+
+    def _entry(self, file: Path, epoch: int) -> str:
+        told: dict[str, Any] = {"path": file.as_uri(), "timestamp": file.stat().st_mtime_ns // 1_000_000}
+        return json.dumps({**told, "batchId": epoch})
+
+    @property
+    def left(self) -> set[str]:
+        return {str(p.relative_to(self.source)) for p in self.source.rglob("*") if p.is_file()}
+
+    @property
+    def old(self) -> dict[str, str]:
+        return {str(p.relative_to(self.archive)): p.read_text() for p in self.archive.rglob("*") if p.is_file()}
+
+
+def test_files_of_published_epochs_are_moved_and_no_others(tmp_path: Path) -> None:
+    made = Folder(tmp_path)
+    one, two, three = made.file("a b.json"), made.file("deep/\u00fc%.json"), made.file("c.json")
+    made.read(0, one)
+    made.read(1, two)
+    made.read(2, three)
+    made.cleaner.after(0)
+    assert made.left == {"deep/\u00fc%.json", "c.json"}
+    made.cleaner.catch_up(1)  # killed before epoch 1 was cleaned up
+    made.cleaner.catch_up(1)
+    assert made.left == {"c.json"}
+    assert set(made.old) == {"a b.json", "deep/\u00fc%.json"}
+    assert archived(str(two), made.options) == str(made.archive / "deep/\u00fc%.json")
+    assert archived(str(three), made.options) == str(three)
+    assert made.events == []
+
+
+def test_a_log_that_was_put_together(tmp_path: Path) -> None:
+    made = Folder(tmp_path, clean="delete")
+    files = [made.file(f"{n}.json") for n in range(3)]
+    made.read(0, files[0])
+    made.read(1, files[0], files[1], compact=True)
+    made.read(2, files[2])
+    made.cleaner.catch_up(1)
+    assert made.left == {"2.json"}
+    made.cleaner.after(2)
+    assert made.left == set()
+
+
+def test_what_was_written_to_since_is_left_alone_and_told(tmp_path: Path) -> None:
+    made = Folder(tmp_path)
+    file = made.file("a.json")
+    made.read(0, file)
+    os.utime(file, (1, 1))
+    made.cleaner.after(0)
+    assert made.left == {"a.json"}
+    assert made.events == [FilesKept("c", (str(file),), "written to since they were read, not read again")]
+
+
+def test_nothing_in_the_archive_is_overwritten(tmp_path: Path) -> None:
+    made = Folder(tmp_path)
+    made.archive.mkdir()
+    (made.archive / "a.json").write_text("theirs")
+    (made.archive / "a.json.1").write_text("theirs too")
+    os.utime(made.archive / "a.json", (1, 1))
+    made.read(0, made.file("a.json", "ours"))
+    made.cleaner.after(0)
+    assert made.old == {"a.json": "theirs", "a.json.1": "theirs too", "a.json.2": "ours"}
+    assert made.left == set()
+
+
+def test_killed_between_the_two_names(tmp_path: Path) -> None:
+    file, target = tmp_path / "a", tmp_path / "old" / "a"
+    file.write_text("x")
+    target.parent.mkdir()
+    os.link(file, target)
+    assert move_aside(str(file), str(target)) == str(target)
+    assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == ["a"]
+    assert not file.exists()
+
+
+def test_two_readers_of_a_folder_must_both_have_read_a_file(tmp_path: Path) -> None:
+    made = Folder(tmp_path, places=2)
+    file = made.file("a.json")
+    made.read(0, file, place=0)
+    made.read(0, place=1)
+    made.cleaner.after(0)
+    assert made.left == {"a.json"}
+    made.read(1, place=0)
+    made.read(1, file, place=1)
+    made.cleaner.after(1)
+    assert made.left == set()
+
+
+def test_trouble_is_told_and_fails_nothing(tmp_path: Path) -> None:
+    made = Folder(tmp_path)
+    made.read(0, made.file("a.json"))
+    made.archive.write_text("a file where the folder should be")
+    made.cleaner.after(0)
+    assert made.left == {"a.json"}
+    [told] = made.events
+    assert isinstance(told, FilesKept)
+    assert "Error" in told.reason

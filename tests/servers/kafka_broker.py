@@ -1,0 +1,186 @@
+"""A real Kafka broker for tests and benchmarks: one node, its jars fetched once into the cache, on free ports.
+
+It has two doors: `bootstrap` takes everybody, `secure` wants TLS and a password (SCRAM-SHA-512). Stopped or killed, it
+can be started again on the same ports with the same data. It dies with the process that started it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+from anabranch.engine.jars import cache_folder, parse_lock, resolve
+from anabranch.engine.java import java
+
+USER, PASSWORD = "loader", "tulip-bulb-77"
+
+_LOCK = Path(__file__).with_name("kafka-jars.lock")
+_CLUSTER = "anabranchTestClstrAAAA"  # 22 characters of base64, as Kafka wants
+_START_SECONDS = 60.0
+_PDEATHSIG = 1
+
+_PROPERTIES = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@localhost:{controller}
+listeners=PLAINTEXT://localhost:{plain},SASL_SSL://localhost:{secure},CONTROLLER://localhost:{controller}
+advertised.listeners=PLAINTEXT://localhost:{plain},SASL_SSL://localhost:{secure}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL
+inter.broker.listener.name=PLAINTEXT
+log.dirs={folder}/log
+auto.create.topics.enable=false
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+transaction.abort.timed.out.transaction.cleanup.interval.ms=200
+group.initial.rebalance.delay.ms=0
+broker.session.timeout.ms=1000
+broker.heartbeat.interval.ms=200
+sasl.enabled.mechanisms=SCRAM-SHA-512
+listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config=\
+org.apache.kafka.common.security.scram.ScramLoginModule required;
+ssl.keystore.type=PEM
+ssl.keystore.location={folder}/server.pem
+"""
+
+
+class Broker:
+    """A broker with its data in a folder; `start` before use."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.jars = broker_jars()
+        self._process: subprocess.Popen[bytes] | None = None
+        plain, secure, controller = _free_ports(3)
+        self.bootstrap, self.secure = f"localhost:{plain}", f"localhost:{secure}"
+        #: The certificate that clients must trust, in PEM form.
+        self.certificate = folder / "certificate.pem"
+        self._properties = folder / "server.properties"
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_certificate(folder / "server.pem", self.certificate)
+        self._properties.write_text(
+            _PROPERTIES.format(plain=plain, secure=secure, controller=controller, folder=folder)
+        )
+        password = f"SCRAM-SHA-512=[name={USER},password={PASSWORD}]"
+        self._java("kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-S", password, "-c", str(self._properties))
+
+    def start(self) -> Broker:
+        """Start it, and wait until it answers."""
+        with (self.folder / "broker.log").open("ab") as log:
+            command = self._command("kafka.Kafka", str(self._properties))
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, preexec_fn=_die_with_parent
+            )
+        self._wait_until_ready()
+        return self
+
+    def stop(self) -> None:
+        """Shut it down in an orderly way."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once, as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(30)
+
+    def _command(self, *arguments: str) -> list[str]:
+        classes = ":".join(map(str, self.jars))
+        return [str(java().path), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", classes, *arguments]
+
+    def _java(self, *arguments: str) -> None:
+        done = subprocess.run(self._command(*arguments), capture_output=True, text=True, cwd=self.folder, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{arguments[0]} failed:\n{done.stdout}{done.stderr}")
+
+    def _wait_until_ready(self) -> None:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        assert self._process is not None
+        quiet = {"bootstrap.servers": self.bootstrap, "reconnect.backoff.max.ms": 200, "log_level": 0}
+        client = AdminClient(quiet)
+        ends = time.monotonic() + _START_SECONDS
+        while time.monotonic() < ends:
+            if self._process.poll() is not None:
+                break
+            try:
+                if client.list_topics(timeout=1).brokers:
+                    return
+            except KafkaException:
+                continue
+        self.kill()
+        raise RuntimeError(f"the broker did not start:\n{(self.folder / 'broker.log').read_text()[-4000:]}")
+
+
+def broker_jars() -> list[Path]:
+    """The jars of the lock beside this file, kept beside those that Spark is started with."""
+    folder = cache_folder().with_name("kafka-broker-4.1.2")
+    return resolve(wanted=parse_lock(_LOCK.read_text("utf-8")), folder=folder)
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on; all are held until the last is found, so they differ."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+    finally:
+        for each in sockets:
+            with closing(each):
+                pass
+
+
+def _write_certificate(server: Path, certificate: Path) -> None:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+    from cryptography.x509.oid import NameOID
+
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))])
+    now = datetime.now(UTC)
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=2))
+        .add_extension(names, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    server.write_bytes(private + signed.public_bytes(pem))
+    server.chmod(0o600)
+    certificate.write_bytes(signed.public_bytes(pem))

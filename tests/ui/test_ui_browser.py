@@ -1,0 +1,363 @@
+"""The page in real Chromium: clicked through during a live run and after a crash, by mouse and by keyboard.
+
+Every test also checks that no request leaves this machine and that the browser has nothing to complain about. With
+ANABRANCH_SCREENSHOTS=1 the pictures of the documentation are taken again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+from ui_served import serving
+from ui_shop import make_files
+
+if TYPE_CHECKING:
+    from crash_harness import Lake
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="the web page is not tried in a browser: there is no chromium (apt install chromium)"
+)
+
+NAV = ("Overview", "Graph", "Datasets", "Epochs", "Runs", "Events", "Dead letters")
+PICTURES = Path(__file__).parents[2] / "docs" / "screenshots"
+SIZE = {"width": 1200, "height": 800}
+PATIENCE = 20_000.0  # milliseconds
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def address(shop: Path) -> Iterator[str]:
+    with serving(shop) as found:
+        yield found
+
+
+Open = Callable[..., "Page"]
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Open]:
+    """Opens pages; at the end nothing was asked of anybody else, and the browser complained of nothing."""
+    contexts: list[Any] = []
+    outside: list[str] = []
+    complaints: list[str] = []
+
+    def watch(page: Page, host: str) -> None:
+        page.on("request", lambda r: None if urlsplit(r.url).netloc == host else outside.append(r.url))
+        page.on("console", lambda m: complaints.append(m.text) if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda e: complaints.append(str(e)))
+        page.on("response", lambda r: complaints.append(f"{r.status} {r.url}") if r.status >= 400 else None)
+
+    def make(url: str, **how: Any) -> Page:
+        context = browser.new_context(**{"viewport": SIZE, "color_scheme": "light", **how})
+        context.set_default_timeout(PATIENCE)
+        contexts.append(context)
+        page = context.new_page()
+        watch(page, urlsplit(url).netloc)
+        page.goto(url)
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+    assert outside == []
+    assert complaints == []
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    """A project that the real engine runs, with Spark played by Python."""
+    from crash_harness import Lake
+
+    made = Lake(tmp_path / "project")
+    yield made
+    made.end()
+
+
+def click_through(page: Page) -> None:
+    """Every page by its link in the head."""
+    for name in NAV:
+        page.get_by_role("navigation", name="Pages").get_by_role("link", name=name, exact=True).click()
+        page.locator('nav a[aria-current="page"]', has_text=name).wait_for()
+        assert page.locator("h1").count() == 1
+        assert page.locator(".notice-bad").count() == 0
+
+
+def shown(page: Page, selector: str, text: str | re.Pattern[str]) -> None:
+    page.locator(selector, has_text=text).first.wait_for()
+
+
+def test_every_page_of_a_project_at_rest(opened: Open, address: str) -> None:
+    page = opened(address)
+    shown(page, ".status", "failed")
+    shown(page, "#tile-letters .value", re.compile(r"\d\d"))
+    page.locator("figure[data-plot] canvas").nth(3).wait_for()
+    assert "rows/s" in (page.locator(".canvas").first.get_attribute("aria-label") or "")
+    click_through(page)
+    page.goto(f"{address}/graph")
+    page.locator("#graph[data-drawn]").wait_for()
+    assert page.locator("#graph .group").count() == 1
+    assert page.locator("#graph .lane text").all_text_contents() == ["bronze", "silver", "gold", "other outputs"]
+    page.locator("#graph a", has_text="silver.orders").first.click()
+    page.locator("h1", has_text="silver.orders").wait_for()
+    page.locator("table.rows").wait_for()
+    assert page.title().startswith("silver.orders")  # and not what a script in a row would have made of it
+    assert page.locator("table.rows script, table.rows img").count() == 0
+    page.get_by_role("link", name="bronze.events", exact=True).first.click()
+    page.locator("h1", has_text="Epochs").wait_for()
+    page.get_by_role("link", name="12", exact=True).click()
+    page.locator("h1", has_text="Epoch 12").wait_for()
+    page.locator("summary").first.click()
+    shown(page, "details[open] th", ".parquet")
+    page.goto(f"{address}/dead-letters")
+    page.get_by_role("link", name="positive_amount").click()
+    page.locator(".letters summary").first.click()
+    shown(page, ".letters details[open] pre", '"amount": -1.0')
+
+
+def test_during_a_live_run(opened: Open, lake: Lake) -> None:
+    lake.land(2)
+    child = lake.start("run", "--follow")
+    child.until(lambda: lake.published() >= 1)
+    with serving(lake.folder) as address:
+        page = opened(address)
+        shown(page, ".status", re.compile("running, process"))
+        shown(page, "tbody td.n a", re.compile("^1$"))
+        lake.land(3)
+        shown(page, "tbody td.n a", re.compile("^4$"))  # without loading the page again
+        click_through(page)
+        page.goto(f"{address}/events")
+        page.locator("#tail").wait_for(state="attached")
+        before = page.locator(".event").count()
+        lake.land(2)
+        shown(page, ".event .message", "epoch 6")
+        assert page.locator(".event").count() > before
+        assert (
+            len(set(page.locator(".event").evaluate_all("all => all.map(e => e.id)"))) == page.locator(".event").count()
+        )
+        page.goto(f"{address}/graph")
+        page.locator("#graph[data-drawn]").wait_for()
+        lake.land(1)
+        shown(page, "#graph .kind", "epoch 7")
+        page.goto(f"{address}/datasets/everything")
+        page.locator("table.rows").wait_for()
+    child.kill()
+
+
+def test_after_a_crash_and_while_it_is_mended(opened: Open, lake: Lake) -> None:
+    lake.land(2)
+    lake.finish()
+    lake.land(1)
+    lake.die("applying")
+    with serving(lake.folder) as address:
+        page = opened(address)
+        shown(page, ".tile .status", "died")
+        shown(page, ".status", "epoch 2 decided, not finished")
+        click_through(page)
+        page.goto(f"{address}/runs")
+        shown(page, "td", "the next run recovers what it left")
+        page.goto(f"{address}/epochs/events/1/2")
+        shown(page, ".status", "not taken yet")
+        lake.finish()
+        shown(page, ".steps .did", "published")  # the page has noticed by itself
+        assert page.locator(".status", has_text="not taken yet").count() == 0
+
+
+def test_nothing_run_yet(opened: Open, tmp_path: Path) -> None:
+    make_files(tmp_path)
+    with serving(tmp_path) as address:
+        page = opened(address)
+        shown(page, ".empty", "Nothing has been run yet")
+        assert page.get_by_role("heading", name="Over time").count() == 0
+        click_through(page)
+
+
+def test_by_keyboard_alone(opened: Open, address: str) -> None:
+    page = opened(address)
+    page.keyboard.press("Tab")
+    assert focused(page) == "Skip to the content"
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/#content")
+    assert page.evaluate("document.activeElement.id") == "content"
+    page.goto(address)
+    reach(page, "Graph")
+    page.keyboard.press("Enter")
+    page.locator("#graph[data-drawn]").wait_for()
+    reach(page, "silver.orders, streaming table", most=30)
+    assert page.evaluate("getComputedStyle(document.activeElement.querySelector('.shape')).strokeWidth") == "4px"
+    page.keyboard.press("Enter")
+    page.locator("h1", has_text="silver.orders").wait_for()
+    reach(page, "Events")
+    page.keyboard.press("Enter")
+    page.locator("h1", has_text="Events").wait_for()
+    reach(page, "run failed", most=40)
+    page.keyboard.press("Enter")
+    page.locator("details[open] pre", has_text="SINK_DOWN").wait_for()
+
+
+def focused(page: Page) -> str:
+    found = "const e = document.activeElement; (e.getAttribute('aria-label') || e.textContent).trim()"
+    return str(page.evaluate(f"(() => {{ {found.replace('; (', '; return (')} }})()"))
+
+
+def reach(page: Page, text: str, most: int = 15) -> None:
+    """Press Tab until what has the focus says this, and can be seen to have it."""
+    for _ in range(most):
+        page.keyboard.press("Tab")
+        if focused(page).startswith(text):
+            return
+    raise AssertionError(f"{text} is not reached by Tab")
+
+
+#: What is wrong with a page for who cannot see it well: checked in the page itself.
+FAULTS = """() => {
+  const faults = [];
+  const shown = (e) => e.checkVisibility({ visibilityProperty: true, opacityProperty: true });
+  if (document.querySelectorAll("h1").length !== 1) faults.push("not one h1");
+  if (document.documentElement.lang !== "en") faults.push("no language");
+  for (const mark of ["header", "nav", "main", "footer"]) if (!document.querySelector(mark)) faults.push("no " + mark);
+  for (const e of document.querySelectorAll("svg, img, canvas"))
+    if (!e.closest("[aria-hidden=true], [role=img][aria-label], [aria-label]") && !e.alt)
+      faults.push("no label: " + e.outerHTML.slice(0, 80));
+  for (const e of document.querySelectorAll("th")) if (!e.scope) faults.push("th without scope");
+  for (const e of document.querySelectorAll("select, input")) if (!e.labels.length) faults.push("no label: " + e.name);
+  for (const e of document.querySelectorAll("a, button, summary"))
+    if (shown(e) && !(e.textContent.trim() || e.getAttribute("aria-label"))) faults.push("mute: " + e.outerHTML);
+  const dot = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const rgba = (colour) => {
+    dot.clearRect(0, 0, 1, 1);
+    dot.fillStyle = colour;
+    dot.fillRect(0, 0, 1, 1);
+    return [...dot.getImageData(0, 0, 1, 1).data];
+  };
+  const ground = (e) => {
+    let found = [255, 255, 255];
+    const chain = [];
+    for (let at = e; at; at = at.parentElement) chain.unshift(at);
+    for (const at of chain) {
+      const [r, g, b, a] = rgba(getComputedStyle(at).backgroundColor);
+      found = found.map((old, i) => ([r, g, b][i] * a) / 255 + old * (1 - a / 255));
+    }
+    return found;
+  };
+  const light = (c) => {
+    const [r, g, b] = c.map((v) => (v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  for (const e of document.querySelectorAll("body *:not(svg *)")) {
+    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    if (!own || !shown(e) || e.closest("noscript, .skip, .visually-hidden, option")) continue;
+    const [one, other] = [light(rgba(getComputedStyle(e).color).slice(0, 3)), light(ground(e))].sort((a, b) => b - a);
+    const contrast = (one + 0.05) / (other + 0.05);
+    if (contrast < 4.5) faults.push(`contrast ${contrast.toFixed(2)}: ${e.outerHTML.slice(0, 90)}`);
+  }
+  return [...new Set(faults)];
+}"""
+
+EVERY = ("/", "/graph", "/datasets", "/datasets/silver.orders", "/epochs", "/epochs/bronze.events/1/12", "/runs")
+EVERY += ("/events", "/dead-letters")
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_pages_can_be_seen_and_heard(opened: Open, address: str, colours: str) -> None:
+    page = opened(address, color_scheme=colours)
+    for path in EVERY:
+        page.goto(f"{address}{path}")
+        settled(page)
+        assert page.evaluate(FAULTS) == [], path
+
+
+def test_on_a_telephone_nothing_sticks_out(opened: Open, address: str) -> None:
+    page = opened(address, viewport={"width": 390, "height": 800})
+    for path in EVERY:
+        page.goto(f"{address}{path}")
+        settled(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+
+
+def test_without_scripts_everything_is_there_in_words(opened: Open, address: str) -> None:
+    page = opened(f"{address}/graph", java_script_enabled=False)
+    assert page.locator(".graph-list a", has_text="silver.orders").count() >= 1
+    page.goto(f"{address}/datasets/silver.orders")
+    page.locator("noscript a", has_text="open it without a script").click()
+    page.locator("table.rows").wait_for()
+    page.goto(address)
+    assert "UTC" in page.locator("footer").inner_text()
+    assert page.locator("time").first.inner_text().startswith("20")
+
+
+def test_colours_are_chosen_and_kept(opened: Open, address: str) -> None:
+    page = opened(address)
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    button = page.get_by_role("button", name="Dark colours")
+    assert button.get_attribute("aria-pressed") == "false"
+    button.click()
+    assert button.get_attribute("aria-pressed") == "true"
+    dark = page.evaluate(ground)
+    assert dark != light
+    page.goto(f"{address}/epochs")
+    assert page.evaluate(ground) == dark
+
+
+def test_news_can_be_paused(opened: Open, address: str) -> None:
+    page = opened(f"{address}/runs")
+    with page.expect_request(lambda r: "part=live" in r.url):
+        pass
+    button = page.get_by_role("button", name="Live")
+    button.click()
+    assert button.get_attribute("aria-pressed") == "false"
+    asked: list[str] = []
+    page.on("request", lambda r: asked.append(r.url))
+    page.wait_for_timeout(2_500)  # longer than the time between two looks
+    assert asked == []
+
+
+def settled(page: Page) -> None:
+    """Wait until what comes after the page itself has come."""
+    for selector in ("figure[data-plot]", "#graph", "#preview"):
+        if page.locator(selector).count():
+            ready = {
+                "figure[data-plot]": ".canvas canvas",
+                "#graph": "#graph[data-drawn]",
+                "#preview": "#preview table",
+            }
+            page.locator(ready[selector]).last.wait_for()
+    page.wait_for_function("!document.body.textContent.includes('Reading the table …')")
+
+
+@pytest.mark.skipif(not os.environ.get("ANABRANCH_SCREENSHOTS"), reason="asked for by ANABRANCH_SCREENSHOTS=1 only")
+def test_take_the_pictures_of_the_documentation(opened: Open, address: str) -> None:
+    from PIL import Image
+
+    PICTURES.mkdir(exist_ok=True)
+    names = ("overview", "graph", "datasets", "dataset", "epochs", "epoch", "runs", "events", "dead-letters")
+    page, dark = opened(address), opened(address, color_scheme="dark")
+    for name, path in zip(names, EVERY, strict=True):
+        for on, file in ((page, f"{name}.png"), (dark, f"{name}-dark.png")):
+            if on is page or name in ("overview", "graph"):
+                on.goto(f"{address}{path}")
+                settled(on)
+                if name == "dead-letters":
+                    on.locator(".letters summary").nth(2).click()
+                on.screenshot(path=PICTURES / file)
+                few = Image.open(PICTURES / file).convert("RGB").quantize(160, dither=Image.Dither.NONE)
+                few.save(PICTURES / file, optimize=True)
