@@ -21,8 +21,9 @@ help: ## show this list
 demo: java $(READY) ## run the quickstart: a few thousand events into tables that move together
 	@$(VENV)/bin/python -m anabranch.cli.demo
 
+# Two processes, each with servers of its own; a file of tests stays in one, for what its tests share.
 test: java $(READY) ## run every test
-	@$(VENV)/bin/python -m pytest
+	@$(VENV)/bin/python -m pytest -n 2 --dist loadfile
 
 check: $(READY) ## look at the code: ruff, mypy --strict, who may import whom
 	@$(VENV)/bin/ruff check

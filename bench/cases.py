@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import shape
+import sinks
 import ways
 import zones
 from measure import Cost, Record, best, cost_of
@@ -252,6 +253,7 @@ CASES = {
     "many": many_epochs,
     "thirty": thirty_outputs,
     "zones": zones.zones,
+    "sinks": sinks.sinks,
 }
 QUICK = ("planning", "one", "three", "ten", "copies", "small")
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -49,15 +50,35 @@ def rows(count: int) -> pa.RecordBatch:
 
 
 def main(count: int) -> None:
+    with broker() as (bootstrap, folder):
+        compare(bootstrap, folder, rows(count))
+
+
+@contextmanager
+def broker() -> Iterator[tuple[str, Path]]:
+    """The address of a broker, and a folder, until the block ends."""
     with tempfile.TemporaryDirectory(prefix="kafka-bench-", ignore_cleanup_errors=True) as folder:
-        broker = Broker(Path(folder) / "broker").start()
+        running = Broker(Path(folder) / "broker").start()
         try:
-            compare(broker.bootstrap, Path(folder), rows(count))
+            yield running.bootstrap, Path(folder)
         finally:
-            broker.kill()
+            running.kill()
 
 
 def compare(bootstrap: str, folder: Path, batch: pa.RecordBatch) -> None:
+    ways = prepared(bootstrap, folder, batch)
+    best = {"bare": 0.0, "sink": 0.0}
+    for epoch in range(-1, ROUNDS):  # the first one connects, and does not count
+        speeds = {way: speed(ways[way](epoch + 1), batch.num_rows) for way in best}
+        if epoch >= 0:
+            best = {way: max(best[way], speeds[way]) for way in best}
+    for way, found in best.items():
+        print(f"{way:5} {found:12,.0f} rows per CPU-second")
+    print(f"ratio {best['sink'] / best['bare']:12.2f}")
+
+
+def prepared(bootstrap: str, folder: Path, batch: pa.RecordBatch) -> dict[str, Callable[[int], Callable[[], object]]]:
+    """For each way and the number of a round: what sends the rows once."""
     options = {"topic": "rows", "kafka.bootstrap.servers": bootstrap, "create": "4", "key": "who"}
     sink = KafkaSink(SinkSpec("out", "kafka://rows", "bench", str(folder), options=options))
     sink.prepare(batch.schema)
@@ -78,21 +99,13 @@ def compare(bootstrap: str, folder: Path, batch: pa.RecordBatch) -> None:
                     bare.poll(0.05)
         bare.commit_transaction()
 
-    best = {"bare": 0.0, "sink": 0.0}
-    for epoch in range(-1, ROUNDS):  # the first one connects, and does not count
-        at = EpochKey("bench", "main", 1, epoch + 1)
+    def apply(number: int) -> Callable[[], object]:
+        at = EpochKey("bench", "main", 1, number)
         writer = StagedWriter(sink.staging(at, 1), "0")
         writer.write(batch)
-        receipt = sink.receipt(at, writer.close())
-        speeds = {
-            "bare": speed(send_bare, batch.num_rows),
-            "sink": speed(partial(sink.apply, at, receipt), batch.num_rows),
-        }
-        if epoch >= 0:
-            best = {way: max(best[way], speeds[way]) for way in best}
-    for way, found in best.items():
-        print(f"{way:5} {found:12,.0f} rows per CPU-second")
-    print(f"ratio {best['sink'] / best['bare']:12.2f}")
+        return partial(sink.apply, at, sink.receipt(at, writer.close()))
+
+    return {"sink": apply, "bare": lambda _: send_bare}
 
 
 def speed(work: Callable[[], object], count: int) -> float:

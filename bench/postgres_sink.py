@@ -12,7 +12,8 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
@@ -59,7 +60,24 @@ def sample(count: int) -> pa.Table:
 def main() -> None:
     url = sys.argv[1]
     count, rounds = (int(sys.argv[2]) if len(sys.argv) > 2 else 500_000), int(sys.argv[3]) if len(sys.argv) > 3 else 5
-    rows = sample(count)
+    with prepared(url, sample(count)) as (ways, emptied):
+        figures: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+        for number in range(rounds + 1):  # the first one warms up
+            for name, prepare in ways.items():
+                work = prepare(number)
+                wall, cpu = time.perf_counter(), time.process_time()
+                work()
+                figures[name].append((time.perf_counter() - wall, time.process_time() - cpu))
+                emptied()
+    _show(count, {name: each[1:] for name, each in figures.items()})
+
+
+Ways = dict[str, Callable[[int], Callable[[], object]]]
+
+
+@contextmanager
+def prepared(url: str, rows: pa.Table) -> Iterator[tuple[Ways, Callable[[], None]]]:
+    """For each way and the number of a round what writes the rows once, and what empties the tables after it."""
     tuples = [tuple(row.values()) for row in rows.to_pylist()]
     ready = [bytes(block) for block in blocks(rows.to_batches(max_chunksize=10_000), COLUMNS)]
     with psycopg.connect(url) as database, tempfile.TemporaryDirectory() as storage:
@@ -67,39 +85,31 @@ def main() -> None:
         sink.prepare(rows.schema)
         database.execute(f"CREATE TABLE bench_alone ({', '.join(f'{n} {t}' for n, t in COLUMNS.items())})".encode())
         database.commit()
-        ways: dict[str, Callable[[int], Callable[[], None]]] = {
+        ways: Ways = {
             "sink": lambda number: _through(sink, rows, number),
             "write_row, text": lambda _: lambda: _alone(database, tuples, binary=False),
             "write_row, binary": lambda _: lambda: _alone(database, tuples, binary=True),
             "encoded": lambda _: lambda: _send(database, ready),
         }
-        figures: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+
+        def emptied() -> None:
+            database.execute("TRUNCATE bench_alone, bench_sink")
+            database.commit()
+
         try:
-            for number in range(rounds + 1):  # the first one warms up
-                for name, prepared in ways.items():
-                    work = prepared(number)
-                    wall, cpu = time.perf_counter(), time.process_time()
-                    work()
-                    figures[name].append((time.perf_counter() - wall, time.process_time() - cpu))
-                    database.execute("TRUNCATE bench_alone, bench_sink")
-                    database.commit()
+            yield ways, emptied
         finally:
             database.rollback()
             database.execute("DROP TABLE bench_alone, bench_sink, anabranch_epochs")
-    _show(count, {name: each[1:] for name, each in figures.items()})
 
 
-def _through(sink: Sink, rows: pa.Table, number: int) -> Callable[[], None]:
+def _through(sink: Sink, rows: pa.Table, number: int) -> Callable[[], object]:
     key = EpochKey("bench", "bench", 1, number)
     writer = StagedWriter(sink.staging(key, 1), "0")
     for batch in rows.to_batches():
         writer.write(batch)
     receipt = sink.receipt(key, writer.close())
-    return lambda: _none(sink.apply(key, receipt))
-
-
-def _none(_: object) -> None:
-    """What a timed call returns."""
+    return lambda: sink.apply(key, receipt)
 
 
 def _alone(database: psycopg.Connection[Any], tuples: list[tuple[Any, ...]], *, binary: bool) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import ways
+import zones
 from measure import Record
 
 Key = tuple[str, str]  # case, way
@@ -48,6 +49,7 @@ GOALS = [
         "wall_s",
     ),
     Goal("5 M events, largest Python worker, MB", _ours("5 M events in one epoch"), None, 700, "worker_mb"),
+    *(Goal(f"{case}, CPU, of one stream per zone", _ours(case), (case, zones.USUAL), 0.5) for case in zones.CASES),
 ]
 
 

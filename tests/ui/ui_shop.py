@@ -116,6 +116,8 @@ SCHEMAS = {
     "silver.refunds": pa.schema([("order_id", pa.int64()), ("amount", pa.float64())]),
 }
 CHANNEL = "bronze.events"
+RUNS = 6
+FAILED = "KAFKA_UNREACHABLE"  # what the last of them ended with
 NAMES = ("Ada", "Bo", "Chidi", "Dana", "Eun-ji", "Farid", "Grete", "Hana")
 NOTES = (None, "leave at the door", "gift wrap", "ring twice")
 
@@ -138,14 +140,17 @@ def make_files(folder: Path, name: str = "shop") -> None:
 def make_shop(folder: Path, *, epochs: int = 48, apart: float = 90.0) -> Path:
     """The project after several runs; the last one failed, a while ago."""
     make_files(folder)
-    with clock(time.time() - epochs * apart - 300) as at, open_project(read_project(folder), create=True) as opened:
+    with (
+        clock(time.time() - (epochs + RUNS) * apart - 120) as at,
+        open_project(read_project(folder), create=True) as opened,
+    ):
         sinks = {name: _sink(opened, name, schema) for name, schema in SCHEMAS.items()}
         pipeline = opened.pipeline.pipeline_id
         places = [OutputRecord(name, "delta", f"tables/{name}") for name in sinks]
         opened.ledger.ensure_channel(pipeline, CHANNEL, places)
         _mark(opened)
-        per_run = epochs // 4
-        for run in range(4):
+        per_run = epochs // RUNS
+        for run in range(RUNS):
             lease = opened.ledger.acquire(pipeline, CHANNEL, seconds=1e6)
             writer = _writer(opened)
             writer.put(RunStarted("shop", (CHANNEL,)))
@@ -156,7 +161,7 @@ def make_shop(folder: Path, *, epochs: int = 48, apart: float = 90.0) -> Path:
                 _epoch(opened, lease, writer, sinks, number, at)
             if run == 1:
                 writer.put(SinkTold("orders_topic", "3 rows are kept: the broker did not answer; they are sent again"))
-            _end(writer, failed=run == 3, rows=per_run * 900)
+            _end(writer, failed=run == RUNS - 1, seconds=per_run * apart)
             opened.ledger.release(lease)
             at.now += apart
     return folder
@@ -179,13 +184,13 @@ def _writer(opened: Opened) -> HistoryWriter:
     return HistoryWriter(opened.storage.own / "history.db", "shop", keep_seconds=1e9, tell=print)
 
 
-def _end(writer: HistoryWriter, *, failed: bool, rows: int) -> None:
+def _end(writer: HistoryWriter, *, failed: bool, seconds: float) -> None:
     if failed:
         text = "the broker at localhost:9092 did not answer within 30 seconds"
-        writer.put(RunFailed("shop", "SINK_DOWN", text, 12, rows, 1080.0, "transformations/shop.py:48"))
-        writer.close("failed", "SINK_DOWN", text)
+        writer.put(RunFailed("shop", FAILED, text, writer.epochs, writer.rows, seconds, "transformations/shop.py:41"))
+        writer.close("failed", FAILED, text)
     else:
-        writer.put(RunFinished("shop", 12, rows, 1080.0))
+        writer.put(RunFinished("shop", writer.epochs, writer.rows, seconds))
         writer.close("done")
 
 

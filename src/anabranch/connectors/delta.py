@@ -42,6 +42,7 @@ from anabranch.connectors.delta_schema import (
 from anabranch.connectors.delta_versions import arrow_dataset, compact, staged_dataset, vacuum
 from anabranch.connectors.folder import Folder
 from anabranch.connectors.object_store import plain
+from anabranch.connectors.parquet_files import file_bytes
 from anabranch.connectors.parquet_partitions import check_partition_columns
 from anabranch.core import crash
 from anabranch.core.declarations import Unique
@@ -240,7 +241,7 @@ class DeltaSink:
     def compact(self) -> int:
         """Put small files together if there are many of them."""
         wanted = self._properties.get("anabranch.compact", "true").lower() != "false"
-        return compact(self._fresh()) if wanted else 0
+        return compact(self._fresh(), file_bytes(self.name, self._properties)) if wanted else 0
 
     def vacuum(self, versions: set[str], *, older_than_hours: float, dry_run: bool) -> list[str]:
         """Remove files that are that old and that none of the versions needs."""
@@ -261,6 +262,7 @@ class DeltaSink:
         rows = delta_arrow_schema(schema)
         check_partition_columns(rows, self._partition_by)
         check_retention(self.name, self._properties)
+        file_bytes(self.name, self._properties)  # refused now, not by the first task that writes
         check_unique(self.name, self.unique, rows.names)
         return rows
 

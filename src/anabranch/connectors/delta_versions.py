@@ -22,8 +22,8 @@ from anabranch.errors import SinkError, StateError
 
 _HOUR = 3600.0
 
-#: Files below this size, in bytes, are put together once there are so many of them.
-_SMALL, _MANY = 64 << 20, 50
+#: Small files are put together once there are so many of them.
+_MANY = 50
 #: Types whose bounds are used; not floats, because of NaN.
 _ORDERED = (pa.types.is_integer, pa.types.is_string, pa.types.is_date, pa.types.is_timestamp, pa.types.is_decimal)
 _HIDDEN = re.compile(r"(^|/)[_.][^=]*(/|$)")  # Delta keeps its own things under such names; `_c=1/` is a partition
@@ -112,12 +112,12 @@ def _check_readable(location: str, table: DeltaTable) -> None:
         raise _unsupported(location, "rows were deleted with deletion vectors")
 
 
-def compact(table: DeltaTable) -> int:
-    """Put small files together if there are many of them; how many went. Old versions keep theirs."""
+def compact(table: DeltaTable, size: int) -> int:
+    """Put files of less than half the `size` together if there are many; how many went. Old versions keep theirs."""
     sizes = pa.table(table.get_add_actions())["size_bytes"].to_pylist()
-    if sum(size < _SMALL for size in sizes) < _MANY:
+    if sum(each < size // 2 for each in sizes) < _MANY:
         return 0
-    return int(table.optimize.compact(target_size=2 * _SMALL, max_concurrent_tasks=1)["numFilesRemoved"])
+    return int(table.optimize.compact(target_size=size, max_concurrent_tasks=1)["numFilesRemoved"])
 
 
 def vacuum(location: str, keep_versions: Iterable[int], *, older_than_hours: float, dry_run: bool) -> list[str]:

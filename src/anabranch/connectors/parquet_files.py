@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import uuid
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
@@ -21,7 +23,7 @@ from anabranch.connectors.parquet_stats import FloatStats, Leaf, delta_stats, in
 from anabranch.connectors.parquet_transforms import split_by
 from anabranch.core import crash
 from anabranch.core.epoch import StagedFile
-from anabranch.errors import DataError
+from anabranch.errors import DataError, ProjectError
 
 if TYPE_CHECKING:
     from anabranch.connectors.contract import Staging
@@ -31,7 +33,27 @@ ROW_GROUP_BYTES = 32 << 20
 WAITING_BYTES = 64 << 20  # over all partitions of one writer
 OPEN_FILES = 32
 FILE_BYTES = 128 << 20
+TARGET_FILE_SIZE = "delta.targetFileSize"  # a table's property that says otherwise
 COMPRESSION, COMPRESSION_LEVEL = "zstd", 1
+
+
+def file_bytes(sink: str, properties: Mapping[str, str]) -> int:
+    """From which size on a file of a table is full.
+
+    >>> file_bytes("t", {}) >> 20, file_bytes("t", {"delta.targetFileSize": "64mb"}) >> 20
+    (128, 64)
+    """
+    said = properties.get(TARGET_FILE_SIZE)
+    if said is None:
+        return FILE_BYTES
+    match = re.fullmatch(r"\s*(\d+)\s*(b|kb?|mb?|gb?)?\s*", said.lower())
+    if match is None or int(match[1]) == 0:
+        raise ProjectError(
+            "FILE_SIZE_INVALID",
+            f'"{sink}" has {TARGET_FILE_SIZE} = {said}, which is no size of a file',
+            hint="write a number of bytes, or one with kb, mb or gb, such as 128mb",
+        )
+    return int(match[1]) << {"b": 0, "k": 10, "m": 20, "g": 30}[(match[2] or "b")[0]]
 
 
 class StagedWriter:
@@ -44,6 +66,7 @@ class StagedWriter:
         self._parts = staging.partition_by or tuple(part.name for part in staging.transforms)
         inner = [field for field in staging.schema if field.name not in staging.partition_by]
         self._file_schema = pa.schema(inner)
+        self._file_bytes = file_bytes(staging.sink, staging.properties)
         self._indexed = leaves(self._file_schema, indexed_columns(staging.properties))
         self._unsplit = _Waiting()
         self._waiting: dict[Values, _Waiting] = {}
@@ -138,7 +161,7 @@ class StagedWriter:
             self._open.move_to_end(values)
             with self._folder.asked():
                 file.write(table.slice(start, step))
-            if file.out.size >= FILE_BYTES:
+            if file.out.size >= self._file_bytes:
                 self._finish(values)
 
     def _begin(self, values: Values) -> _File:

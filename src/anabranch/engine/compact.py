@@ -14,7 +14,7 @@ from anabranch.connectors.contract import Compacts, Sink
 from anabranch.core.events import Compacted, Listener, SinkTold
 
 #: Epochs between two looks: a look reads the list of a table's files.
-_EVERY = 20
+EVERY = 20
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Compactor:
 
     def after(self, epoch: int) -> None:
         """An epoch is published: now and then, see to the tables. What fails is told, and tried again later."""
-        if epoch % _EVERY != _EVERY - 1:
+        if epoch % EVERY != EVERY - 1:
             return
         for name, sink in self.sinks.items():
             if not isinstance(sink, Compacts):

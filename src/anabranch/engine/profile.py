@@ -52,11 +52,6 @@ PROFILE = (
         "Materialized views join and group tables at rest: their shuffles get as many tasks as their rows are worth.",
     ),
     Setting(
-        "spark.sql.adaptive.streaming.stateless.enabled",
-        "false",
-        "A fused pass has no shuffle that could be adapted: planning each small epoch in stages is work for nothing.",
-    ),
-    Setting(
         "spark.sql.parquet.compression.codec",
         "zstd",
         "Files that Spark itself writes, in handlers, are like those of our own writer: smaller than with snappy.",

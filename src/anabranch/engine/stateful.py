@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from anabranch.core.graph import Graph
 
-_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _STORES = "org.apache.spark.sql.execution.streaming.state."
 
 #: For a query of update flows: Spark refuses two aggregations in one, although these stand side by side here. Each flow
@@ -82,7 +82,7 @@ def updating(flows: Iterable[Flow], frames: Mapping[str, DataFrame]) -> bool:
 def state_settings(frames: Iterable[DataFrame]) -> dict[str, str]:
     """The settings that flows need to keep their state; a state store that was chosen for the session is left alone."""
     for frame in frames:
-        chosen = frame.sparkSession.conf.get(_PROVIDER)
+        chosen = frame.sparkSession.conf.get(PROVIDER)
         if transforms_with_state(frame) and chosen == f"{_STORES}HDFSBackedStateStoreProvider":
-            return {_PROVIDER: f"{_STORES}RocksDBStateStoreProvider"}
+            return {PROVIDER: f"{_STORES}RocksDBStateStoreProvider"}
     return {}

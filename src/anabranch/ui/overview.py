@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,10 +86,11 @@ def dead_letter_total(request: Request) -> Response:
     return fragment("letters_total.html", total=total if known else None, nothing=look.nothing_run)
 
 
-def quarantines(look: Look, tables: Any) -> list[str]:
-    """The tables at the cut that hold dead letters; by their names alone while the files do not load."""
-    declared = {node.quarantine for node in look.declared.nodes if node.quarantine}
-    return [name for name in tables if name in declared or (not declared and name.endswith("_quarantine"))]
+def quarantines(look: Look, tables: Iterable[str]) -> list[str]:
+    """The tables at the cut that hold dead letters; those that are not declared any more by their names."""
+    known = look.declared.by_name
+    asides = {node.quarantine for node in known.values()}
+    return [name for name in tables if name in asides or (name not in known and name.endswith("_quarantine"))]
 
 
 def _row(channel: ChannelRecord, found: Standing, progress: ProgressPoint | None) -> ChannelRow:

@@ -169,11 +169,6 @@ def _readable(location: str, read: Callable[[], T]) -> T:
         ) from error
 
 
-def is_letters(facts_of: TableFacts) -> bool:
-    """Whether a table has the columns of a quarantine table."""
-    return {"reasons", "payload", "flow", "generation", "epoch"} <= {c.name for c in facts_of.columns}
-
-
 def offsets_lines(text: str) -> list[str]:
     """The offsets of an epoch, one source each, as JSON over several lines where they are JSON.
 
