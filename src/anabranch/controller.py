@@ -17,12 +17,13 @@ import signal
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from functools import partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anabranch.core.environment import environment
+from anabranch.core.environment import chosen_environment, environment
 from anabranch.core.events import Event, Listener, RunFinished
 from anabranch.core.selection import Selection
 from anabranch.errors import ProjectError, did_you_mean
@@ -66,7 +67,7 @@ class Controller:
         """What the project file says now."""
         from anabranch.load.project import read_project
 
-        with environment(self._env):
+        with self._environment():
             return read_project(self._folder)
 
     def run(self, *, zones: Iterable[str] | None = None, await_termination: bool = True) -> RunSummary | None:
@@ -79,10 +80,11 @@ class Controller:
 
         selection = self._selection(zones)
         if await_termination:
-            return run(self.project, once=True, listener=self._listener, selection=selection)
+            with self._environment():
+                return run(self.project, once=True, listener=self._listener, selection=selection)
         if self._background is not None and self._background.is_alive():
             raise ProjectError("RUNNING_ALREADY", "this project runs already", hint="call stop() first")
-        self._background = _Background(self.project, self._listener, selection)
+        self._background = _Background(self.project, self._env, self._listener, selection)
         self._background.start()
         self._background.begun.wait()
         self._background.raise_if_failed()
@@ -120,13 +122,12 @@ class Controller:
         """The tables at the last published epoch."""
         from anabranch.read import cut
 
-        return cut(self._folder, **at)
+        with self._environment():
+            return cut(self._folder, **at)
 
     def test_input(self, entity: str, rows: int = 20) -> pa.Table:
         """Rows of an entity's source as they are read; nothing is written anywhere."""
-        from anabranch.engine.preview import preview
-
-        return preview(self.project, f"{entity}_source", rows, self._listener)
+        return self.test_output(f"{entity}_source", rows=rows)
 
     def test_output(self, entity: str, zone: str | None = None, rows: int = 20) -> pa.Table:
         """Rows that a zone of an entity would be given; nothing is written anywhere.
@@ -135,17 +136,23 @@ class Controller:
         """
         from anabranch.engine.preview import preview
 
-        return preview(self.project, entity if zone is None else f"{zone}.{entity}", rows, self._listener)
+        name = entity if zone is None else f"{zone}.{entity}"
+        with self._environment():
+            return preview(self.project, name, rows, self._listener)
 
     def graph(self) -> Graphed:
         """The datasets and what they read; in a notebook, a picture."""
         from anabranch.load.python_files import load_pipeline
 
-        with environment(self._env):
+        with self._environment():
             return Graphed(load_pipeline(self.project, with_spark=False).pipeline)
 
     def _repr_html_(self) -> str:
         return self.graph()._repr_html_()
+
+    def _environment(self) -> AbstractContextManager[None]:
+        """Whatever reads the project's files does so for the environment that was asked for."""
+        return environment(self._env or chosen_environment())
 
     def _selection(self, zones: Iterable[str] | None) -> Selection:
         if zones is None:
@@ -191,11 +198,12 @@ class Graphed:
 class _Background(threading.Thread):
     """A run that goes on until it is told to stop."""
 
-    def __init__(self, project: Project, listener: Listener, selection: Selection) -> None:
+    def __init__(self, project: Project, env: str | None, listener: Listener, selection: Selection) -> None:
         super().__init__(name=f"anabranch-{project.name}", daemon=True)
         from anabranch.engine.run import Stop
 
         self._project, self._listener, self._selection = project, listener, selection
+        self._env = env  # a new thread does not inherit it
         self._asked = Stop()
         self.begun = threading.Event()
         self.error: BaseException | None = None
@@ -203,7 +211,8 @@ class _Background(threading.Thread):
 
     def run(self) -> None:
         try:
-            self._work()
+            with environment(self._env or chosen_environment()):
+                self._work()
         except BaseException as error:  # noqa: BLE001 - told to whoever stops it
             self.error = error
         finally:

@@ -86,6 +86,32 @@ def test_looking_running_stopping(made: Any) -> None:
     assert (zone.value.code, zone.value.hint) == ("ZONE_UNKNOWN", 'did you mean "silver"?')
 
 
+def test_the_environment_is_that_of_everything(made: Any) -> None:
+    """Also of what reads the project's files again: the sources, and where the rows went."""
+    zones = {
+        "values": {"landing": "landing", "lake": "lake"},
+        "environments": {"other": {"values": {"landing": "elsewhere", "lake": "lake-other"}}},
+        "storage": "${lake}",
+        "sources": {"files": {"format": "json", "path": "${landing}"}},
+        "zones": {"bronze": {"mode": "append"}},
+        "entities": {"order": {"source": "files", "schema": "id INT"}},
+    }
+    made.write("", **zones)
+    made.feed([{"id": 1}])
+    (made.root / "elsewhere").mkdir()
+    (made.root / "elsewhere" / "a.json").write_text('{"id": 2}')
+    other = Controller(made.root, env="other")
+    assert [row["id"] for row in other.test_output("order", "bronze").to_pylist()] == [2]
+    other.run()
+    assert other.cut().arrow("bronze.order")["id"].to_pylist() == [2]
+    assert not (made.root / "lake").exists()
+    other.run(await_termination=False)
+    (made.root / "elsewhere" / "b.json").write_text('{"id": 3}')
+    made.until(lambda: other.status()[0]["epoch"] == 1)
+    other.stop()
+    assert sorted(other.cut().arrow("bronze.order")["id"].to_pylist()) == [2, 3]
+
+
 def test_a_background_run_that_cannot_begin(made: Any) -> None:
     made.write("def broken(:\n")
     with pytest.raises(ProjectErrors):
