@@ -28,12 +28,12 @@ from anabranch.engine.chains import Chain, Defined, Expression, Generation, Part
 from anabranch.engine.paths import Attribute, Path
 
 #: To be set on the session in which a wide plan runs. Otherwise Spark computes what `b != 0 AND a / b > 1` and
-#: `b != 0 AND a / b > 2`, of two flows, have in common before either tests `b`; and it follows what is known of a
-#: column through all its other names, of which many flows give it so many that the driver runs out of memory.
-SETTINGS = {
-    "spark.sql.subexpressionElimination.skipForShortcutExpr": "true",
-    "spark.sql.constraintPropagation.enabled": "false",
-}
+#: `b != 0 AND a / b > 2`, of two flows, have in common before either tests `b`.
+SETTINGS = {"spark.sql.subexpressionElimination.skipForShortcutExpr": "true"}
+
+#: Whether Spark follows what is known of a column through all its other names. Many flows give it so many that the
+#: driver runs out of memory. Outer joins of streams must have it: without it Spark 4.1 leaves rows out.
+FOLLOWS_NAMES = "spark.sql.constraintPropagation.enabled"
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from anabranch.engine.catalyst import Catalyst, analyzed, describe, is_source, k
 from anabranch.engine.chains import Chain, Walk, above_shared_rows, parts, share_sources
 from anabranch.engine.changes import merges, table_columns
 from anabranch.engine.flows import union_of
-from anabranch.engine.fuse import SETTINGS, Wide, fuse, unfused
+from anabranch.engine.fuse import FOLLOWS_NAMES, SETTINGS, Wide, fuse, unfused
 from anabranch.engine.quality import is_added, judged, payload_in, rules_of, spent
 from anabranch.engine.rows import Judged, OutputColumns
 from anabranch.engine.stateful import state_settings, updating
@@ -70,7 +70,9 @@ def make_program(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> Program:
         f: _judged(_aligned(catalyst, frames[f], schemas[d.name]) if targets.count(d.name) > 1 else frames[f], d)
         for f, d in feeding.items()
     }
-    for key, value in {**SETTINGS, **state_settings(aligned.values())}.items():
+    follows = any(keeps_state(analyzed(frame)) for frame in aligned.values())
+    own = {FOLLOWS_NAMES: str(follows).lower(), **state_settings(aligned.values())}
+    for key, value in {**SETTINGS, **own}.items():  # a query keeps those that hold when it is started
         session.conf.set(key, value)
     plans = share_sources(
         catalyst, {p: plan for f in sorted(aligned) for p, plan in parts(catalyst, f, aligned[f]).items()}
