@@ -114,7 +114,7 @@ def test_a_new_generation_takes_the_place_of_all(place: Place) -> None:
 def test_recovery_needs_the_receipt_only(place: Place) -> None:
     sink = place.sink(HISTORY)
     receipt = staged(sink, key(0), delta.CHANGED[0])
-    bare = open_sink("postgres", replace(sink._spec, merge=None))
+    bare = open_sink("postgres", replace(sink.spec, merge=None))
     bare.apply(key(0), receipt)
     assert place.rows() == delta.model(HISTORY, delta.CHANGED[0])
 

@@ -85,7 +85,7 @@ def test_rows_and_their_epoch_come_together_and_once(
     assert sink.find(key(0)) is not None
     assert (sink.latest(key(5)), sink.version(), sink.has("1-0"), sink.has("1-1")) == (0, "1-0", True, False)
     assert sink.leftovers(frozenset(), 9) == []
-    assert list(Path(sink._spec.spool).rglob("*.parquet")) == []
+    assert list(Path(sink.spec.spool).rglob("*.parquet")) == []
 
 
 def test_an_epoch_without_rows_leaves_no_trace(

@@ -9,12 +9,12 @@ marker, and sends the rows again if it is not there.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from anabranch.connectors.contract import SinkSpec, Staging
+from anabranch.connectors.contract import SinkSpec
 from anabranch.connectors.delta_schema import delta_arrow_schema
 from anabranch.connectors.kafka_cluster import Cluster
 from anabranch.connectors.kafka_errors import topic_missing
@@ -22,12 +22,12 @@ from anabranch.connectors.kafka_marker import Markers
 from anabranch.connectors.kafka_options import client_settings
 from anabranch.connectors.kafka_rows import Layout
 from anabranch.connectors.kafka_send import Sender
-from anabranch.connectors.spool import Spool
+from anabranch.connectors.spooled_sink import SpooledSink
 from anabranch.connectors.wire_values import Values, open_values
 from anabranch.core import crash
 from anabranch.core.epoch import Applied, EpochKey, Receipt, StagedFile
 from anabranch.core.formats import KAFKA
-from anabranch.errors import ProjectError, StateError
+from anabranch.errors import ProjectError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,16 +48,14 @@ def open_kafka(spec: SinkSpec) -> KafkaSink:
     return KafkaSink(spec)
 
 
-class KafkaSink:
+class KafkaSink(SpooledSink):
     """One topic."""
 
     format = "kafka"
     capabilities = KAFKA.capabilities
 
     def __init__(self, spec: SinkSpec) -> None:
-        self.name, self.location = spec.name, spec.location
-        self._spec = spec
-        self._spool = Spool(spec.name, spec.spool)
+        super().__init__(spec)
         self._senders: dict[str, Sender] = {}
 
     def examine(self, schema: pa.Schema) -> str:
@@ -70,28 +68,16 @@ class KafkaSink:
     def prepare(self, schema: pa.Schema) -> None:
         """See that topic and marker topic are there and that rows of this schema can be encoded."""
         self._accept(schema)
-        self._spool.prepare(schema)
+        self.spool.prepare(schema)
         if not self._cluster.partitions(self._topic):
             self._cluster.create(self._topic, self._new_partitions())
         self._markers.prepare()
-
-    def staging(self, key: EpochKey, token: int) -> Staging:
-        """Files go into the sink's folder below the storage, which nobody else reads."""
-        return self._spool.staging(key, token)
-
-    def receipt(self, key: EpochKey, files: Iterable[StagedFile], *, replace: bool = False) -> Receipt:
-        """The files in a fixed order; a topic cannot take rows back, whatever they are to replace."""
-        return self._spool.receipt(files, replace=replace)
-
-    def damaged(self, receipt: Receipt) -> str | None:
-        """What is wrong with the staged files, reading every byte."""
-        return self._spool.damaged(receipt)
 
     def apply(self, key: EpochKey, receipt: Receipt) -> Applied:
         """Send the rows and the marker in one transaction, unless the marker is there. Without rows nothing is sent."""
         if not receipt.files:
             return Applied(self.version())
-        self._declared(key)
+        self.must_be_declared(key)
         sender = self._sender(key)
         try:
             newest = sender.open()
@@ -113,12 +99,12 @@ class KafkaSink:
 
     def latest(self, key: EpochKey) -> int | None:
         """The newest epoch in the topic."""
-        self._declared(key)
+        self.must_be_declared(key)
         return self._markers.epochs(key.transaction_id(self.name), _SETTLE_SECONDS)
 
     def version(self) -> str:
         """Channel, generation and epoch of the newest rows that this pipeline put into the topic."""
-        begins, ends = f"anabranch/{self._spec.pipeline}/", f"/{self.name}"
+        begins, ends = f"anabranch/{self.spec.pipeline}/", f"/{self.name}"
         found = self._markers.all_epochs(lambda key: key.startswith(begins) and key.endswith(ends), _SETTLE_SECONDS)
         stands = [(*key[len(begins) : -len(ends)].rpartition("/")[::2], epoch) for key, epoch in found.items()]
         newest = max(stands, key=lambda each: (int(each[1]), each[2]), default=None)
@@ -131,36 +117,24 @@ class KafkaSink:
         if version == NOTHING:
             return True
         channel, generation, epoch = version.rsplit("/", 2)
-        newest = self.latest(EpochKey(self._spec.pipeline or "", channel, int(generation), int(epoch)))
+        newest = self.latest(EpochKey(self.spec.pipeline or "", channel, int(generation), int(epoch)))
         return newest is not None and newest >= int(epoch)
-
-    def leftovers(self, keep: frozenset[str], token: int) -> list[tuple[str, int]]:
-        """Staged files of older attempts that no epoch waits for."""
-        return self._spool.leftovers(keep, token)
-
-    def discard(self, paths: Iterable[str]) -> None:
-        """Remove staged files."""
-        self._spool.discard(paths)
-
-    def remove(self) -> None:
-        """Remove what was staged; the topic is not ours to delete."""
-        self._spool.folder.remove_all()
 
     @property
     def _topic(self) -> str:
-        return self._spec.option("topic")
+        return self.spec.option("topic")
 
     @cached_property
     def _cluster(self) -> Cluster:
-        return Cluster(client_settings(self._spec.options, self.name), self.name)
+        return Cluster(client_settings(self.spec.options, self.name), self.name)
 
     @cached_property
     def _markers(self) -> Markers:
-        return Markers(self._cluster, self._spec.option("marker.topic", MARKER_TOPIC), self.name)
+        return Markers(self._cluster, self.spec.option("marker.topic", MARKER_TOPIC), self.name)
 
     @cached_property
     def _values(self) -> Values:
-        return open_values(self._spec)
+        return open_values(self.spec)
 
     def _sender(self, key: EpochKey) -> Sender:
         """The one that sends under this key's transactional id; kept, so that most epochs need not look up the last."""
@@ -171,18 +145,18 @@ class KafkaSink:
 
     def _accept(self, schema: pa.Schema) -> None:
         rows = delta_arrow_schema(schema)
-        layout = Layout.of(rows, self._spec.options, self.name)
+        layout = Layout.of(rows, self.spec.options, self.name)
         self._values.check(rows, layout.values)
 
     def _messages(self, receipt: Receipt) -> Iterator[Message]:
         ordered = replace(receipt, files=tuple(sorted(receipt.files, key=_written_order)))
         layout: Layout | None = None
-        for batch in self._spool.batches(ordered):
-            layout = layout or Layout.of(batch.schema, self._spec.options, self.name)
+        for batch in self.spool.batches(ordered):
+            layout = layout or Layout.of(batch.schema, self.spec.options, self.name)
             yield from layout.messages(batch, self._values)
 
     def _new_partitions(self) -> int:
-        said = self._spec.option("create")
+        said = self.spec.option("create")
         if not said:
             raise topic_missing(self.name, self._topic)
         if not said.isdigit() or int(said) < 1:
@@ -192,15 +166,6 @@ class KafkaSink:
                 hint='it says how many partitions a topic that is missing is created with: "create": "6"',
             )
         return int(said)
-
-    def _declared(self, key: EpochKey) -> None:
-        if not self._spec.declared:
-            raise StateError(
-                "DECLARATION_NEEDED",
-                f'"{self.name}" ({self.location}) is not declared any more, and without its options the brokers '
-                "cannot be reached",
-                hint=f"declare it again for one run, or start the channel over: anabranch reset {key.channel}",
-            )
 
 
 def _version(key: EpochKey) -> str:

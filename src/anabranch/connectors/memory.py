@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from anabranch.connectors.contract import SinkSpec, Staging
-from anabranch.connectors.spool import Spool
+from anabranch.connectors.contract import SinkSpec
+from anabranch.connectors.spooled_sink import SpooledSink
+from anabranch.connectors.taken import version_of
 from anabranch.core import crash
-from anabranch.core.epoch import Applied, EpochKey, Receipt, StagedFile
+from anabranch.core.epoch import Applied, EpochKey, Receipt
 from anabranch.core.formats import MEMORY
 
 if TYPE_CHECKING:
@@ -45,45 +45,28 @@ def memory_table(storage: str, name: str) -> pa.Table:
 
 def open_memory(spec: SinkSpec) -> MemoryRows:
     """The sink of a name in a storage folder."""
-    return MemoryRows(spec.name, spec.location, spec.spool, spec.storage)
+    return MemoryRows(spec)
 
 
-class MemoryRows:
+class MemoryRows(SpooledSink):
     """A sink that keeps rows as Arrow tables."""
 
     format = "memory"
     capabilities = MEMORY.capabilities
 
-    def __init__(self, name: str, location: str, spool: str, storage: str) -> None:
-        self.name, self.location = name, location
-        self._spool = Spool(name, spool)
-        self._of = (storage, name)
+    def __init__(self, spec: SinkSpec) -> None:
+        super().__init__(spec)
+        self._of = (spec.storage, spec.name)
 
     def examine(self, schema: pa.Schema) -> str:
         """Whatever columns there are."""
         return "rows are kept in memory"
 
-    def prepare(self, schema: pa.Schema) -> None:
-        """Make ready for rows of this schema."""
-        self._spool.prepare(schema)
-
-    def staging(self, key: EpochKey, token: int) -> Staging:
-        """Rows wait below the storage until the epoch is decided."""
-        return self._spool.staging(key, token)
-
-    def receipt(self, key: EpochKey, files: Iterable[StagedFile], *, replace: bool = False) -> Receipt:
-        """The files in a fixed order."""
-        return self._spool.receipt(files, replace=replace)
-
-    def damaged(self, receipt: Receipt) -> str | None:
-        """What is wrong with the staged files."""
-        return self._spool.damaged(receipt)
-
     def apply(self, key: EpochKey, receipt: Receipt) -> Applied:
         """Take the rows, once."""
         found = self.find(key)
         if found is None:
-            batches = list(self._spool.batches(receipt))
+            batches = list(self.spool.batches(receipt))
             with _lock:
                 held = _held.setdefault(self._of, _Held())
                 if receipt.replace:
@@ -92,13 +75,8 @@ class MemoryRows:
                     held.tables.append(pa.Table.from_batches(batches))
                 held.taken[key.transaction_id(self.name)] = key.epoch
             crash.point("committed", self.name)
-        self._spool.discard(f.path for f in receipt.files)
-        return found or Applied(str(key.epoch))
-
-    def find(self, key: EpochKey) -> Applied | None:
-        """Whether this process has the epoch."""
-        newest = self.latest(key)
-        return Applied(str(key.epoch), already=True) if newest is not None and newest >= key.epoch else None
+        self.spool.discard(f.path for f in receipt.files)
+        return found or Applied(version_of(key))
 
     def latest(self, key: EpochKey) -> int | None:
         """The newest epoch that this process has."""
@@ -108,23 +86,11 @@ class MemoryRows:
         """The newest epoch of any channel."""
         return str(max(self._taken().values(), default=-1))
 
-    def has(self, version: str) -> bool:
-        """Rows of a process before this one are gone, as was said."""
-        return True
-
-    def leftovers(self, keep: frozenset[str], token: int) -> list[tuple[str, int]]:
-        """Staged files of older attempts that no epoch waits for."""
-        return self._spool.leftovers(keep, token)
-
-    def discard(self, paths: Iterable[str]) -> None:
-        """Remove staged files."""
-        self._spool.discard(paths)
-
     def remove(self) -> None:
         """Forget the rows."""
         with _lock:
             _held.pop(self._of, None)
-        self._spool.folder.remove_all()
+        super().remove()
 
     def _taken(self) -> Mapping[str, int]:
         with _lock:

@@ -16,13 +16,12 @@ import pyarrow as pa
 from deltalake import Schema
 
 from anabranch.connectors.changes import asking, table_schema
-from anabranch.connectors.contract import SinkSpec, Staging
 from anabranch.connectors.delta_schema import arrow_schema, delta_arrow_schema
 from anabranch.connectors.postgres_changes import create_log
 from anabranch.connectors.postgres_database import TableName, columns_of, connect, in_words, is_passing, is_refused_row
 from anabranch.connectors.postgres_epoch import EPOCHS, REJECTED, Taking, create_epochs, create_rejected
 from anabranch.connectors.postgres_types import check_names, compare, type_of
-from anabranch.connectors.spool import Spool
+from anabranch.connectors.spooled_sink import SpooledSink
 from anabranch.core import crash
 from anabranch.core.epoch import Applied, EpochKey, Receipt, StagedFile
 from anabranch.core.formats import POSTGRES
@@ -43,21 +42,16 @@ _WAITS = (0.05, 0.2, 0.8, 2.0)  # seconds before each new try
 _CHOICES = {"on_violation": ("stop", "quarantine"), "create": ("true", "false")}
 
 
-class PostgresSink:
+class PostgresSink(SpooledSink):
     """A table; without its address, when the project is not loaded, it cannot take rows."""
 
     format = "postgres"
     capabilities = POSTGRES.capabilities
 
-    def __init__(self, spec: SinkSpec) -> None:
-        self.name, self.location = spec.name, spec.location
-        self._spec = spec
-        self._spool = Spool(spec.name, spec.spool)
-
     @property
     def table(self) -> TableName:
         """The table in the database."""
-        return TableName.parse(self._spec.options.get("table") or self.name)
+        return TableName.parse(self.spec.options.get("table") or self.name)
 
     def examine(self, schema: pa.Schema) -> str:
         """What `prepare` would find or do, in words; nothing is touched."""
@@ -88,31 +82,23 @@ class PostgresSink:
                 self._check_past(connection)
                 self._refuse(compare(there, rows).problems)
             create_epochs(connection, self.table)
-            if self._spec.option("on_violation") == "quarantine":
+            if self.spec.option("on_violation") == "quarantine":
                 create_rejected(connection, self.table)
-            if self._spec.merge:
-                create_log(connection, self.table.beside(CHANGES), delta_arrow_schema(schema), self._spec.merge)
+            if self.spec.merge:
+                create_log(connection, self.table.beside(CHANGES), delta_arrow_schema(schema), self.spec.merge)
             connection.commit()
-        self._spool.prepare(schema)
-
-    def staging(self, key: EpochKey, token: int) -> Staging:
-        """Rows wait below the storage."""
-        return self._spool.staging(key, token)
+        self.spool.prepare(schema)
 
     def receipt(self, key: EpochKey, files: Iterable[StagedFile], *, replace: bool = False) -> Receipt:
         """The staged rows, with how they are applied if they are changes."""
-        staged = self._spool.receipt(files, replace=replace)
-        return Receipt(self.name, staged.files, staged.schema, replace, self._spec.merge)
-
-    def damaged(self, receipt: Receipt) -> str | None:
-        """What is wrong with the staged files, reading every byte."""
-        return self._spool.damaged(receipt)
+        staged = self.spool.receipt(files, replace=replace)
+        return Receipt(self.name, staged.files, staged.schema, replace, self.spec.merge)
 
     def apply(self, key: EpochKey, receipt: Receipt) -> Applied:
         """Add the rows and the epoch in one transaction, unless the table has this epoch already."""
         if not receipt.files and not receipt.replace:
-            return Applied(self.version() if self._spec.declared else NOTHING)
-        self._check_declared(key)
+            return Applied(self.version() if self.spec.declared else NOTHING)
+        self.must_be_declared(key)
         applied = self._take(key, receipt)
         self.discard(f.path for f in receipt.files)
         return applied
@@ -153,23 +139,23 @@ class PostgresSink:
         for name in found.added:
             kind = type_of(name, rows.field(name).type)
             connection.execute(f"ALTER TABLE {self.table.sql} ADD COLUMN {quoted(name)} {kind}".encode())
-        quarantine = self._spec.option("on_violation") == "quarantine"
+        quarantine = self.spec.option("on_violation") == "quarantine"
         if merge:
             log = self.table.beside(CHANGES)
             create_log(connection, log, schema, merge)
-            taking.change(log, schema, lambda: self._spool.batches(taking.receipt), quarantine=quarantine)
+            taking.change(log, schema, lambda: self.spool.batches(taking.receipt), quarantine=quarantine)
         else:
-            taking.append(lambda: self._spool.batches(taking.receipt), quarantine=quarantine)
+            taking.append(lambda: self.spool.batches(taking.receipt), quarantine=quarantine)
 
     def find(self, key: EpochKey) -> Applied | None:
         """Whether the table has this epoch. An epoch without rows leaves no trace."""
-        self._check_declared(key)
+        self.must_be_declared(key)
         newest = self.latest(key)
         return Applied(_version(key), already=True) if newest is not None and newest >= key.epoch else None
 
     def latest(self, key: EpochKey) -> int | None:
         """The newest epoch in the table."""
-        if not self._spec.declared:
+        if not self.spec.declared:
             return None
         found = self._epochs("WHERE transaction = %s", key.transaction_id(self.name))
         return found[0][0] if found else None
@@ -181,7 +167,7 @@ class PostgresSink:
 
     def has(self, version: str) -> bool:
         """Whether the table is there and has come at least as far as this version."""
-        if not self._spec.declared:
+        if not self.spec.declared:
             return True
         with self._asking("be looked at") as connection:
             if columns_of(connection, self.table) is None:
@@ -189,28 +175,16 @@ class PostgresSink:
         had = [_order(each) for _, each in self._epochs("WHERE table_name = %s", self.table.name)]
         return version == NOTHING or max(had, default=(0, -1)) >= _order(version)
 
-    def leftovers(self, keep: frozenset[str], token: int) -> list[tuple[str, int]]:
-        """Staged files of older attempts that no epoch waits for."""
-        return self._spool.leftovers(keep, token)
-
-    def discard(self, paths: Iterable[str]) -> None:
-        """Remove staged files."""
-        self._spool.discard(paths)
-
-    def remove(self) -> None:
-        """Remove what was staged; the table stays, it is another system's."""
-        self._spool.folder.remove_all()
-
     def _accept(self, schema: pa.Schema) -> pa.Schema:
         for option, choices in _CHOICES.items():
-            if (said := self._spec.option(option, choices[0])) not in choices:
+            if (said := self.spec.option(option, choices[0])) not in choices:
                 raise ProjectError(
                     "OPTION_INVALID",
                     f'"{self.name}" has the option {option} = "{said}"',
                     hint=f"choose {' or '.join(choices)}",
                 )
         staged = delta_arrow_schema(schema)
-        rows = table_schema(staged, self._spec.merge) if self._spec.merge else staged
+        rows = table_schema(staged, self.spec.merge) if self.spec.merge else staged
         check_names(rows.names)
         for f in rows:
             type_of(f.name, f.type)
@@ -222,15 +196,15 @@ class PostgresSink:
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(table.schema)}".encode())
         columns = ", ".join(f"{quoted(f.name)} {type_of(f.name, f.type)}" for f in rows)
         connection.execute(f"CREATE TABLE {table.sql} ({columns})".encode())
-        if self._spec.merge:  # not a primary key: a key may be null here, and history has many rows of one
-            keys = ", ".join(map(quoted, self._spec.merge.keys))
+        if self.spec.merge:  # not a primary key: a key may be null here, and history has many rows of one
+            keys = ", ".join(map(quoted, self.spec.merge.keys))
             connection.execute(f"CREATE INDEX ON {table.sql} ({keys})".encode())
-        if self._spec.comment:
-            text = psycopg.sql.Literal(self._spec.comment).as_string(connection)
+        if self.spec.comment:
+            text = psycopg.sql.Literal(self.spec.comment).as_string(connection)
             connection.execute(f"COMMENT ON TABLE {table.sql} IS {text}".encode())
 
     def _may_create(self) -> None:
-        if self._spec.option("create", "true") != "true":
+        if self.spec.option("create", "true") != "true":
             raise self._missing()
 
     def _missing(self) -> SinkError:
@@ -243,7 +217,7 @@ class PostgresSink:
     def _check_past(self, connection: Connection[Any]) -> None:
         """A table that has rows and no log of them was fed in another way."""
         log = self.table.beside(CHANGES)
-        if not self._spec.merge or columns_of(connection, log) is not None:
+        if not self.spec.merge or columns_of(connection, log) is not None:
             return
         if connection.execute(f"SELECT 1 FROM {self.table.sql} LIMIT 1".encode()).fetchone():
             raise StateError(
@@ -264,17 +238,7 @@ class PostgresSink:
 
     def url(self) -> str:
         """The address, with its secrets."""
-        return self._spec.option("url")
-
-    def _check_declared(self, key: EpochKey) -> None:
-        if not self._spec.declared or not self._spec.options.get("url"):
-            raise StateError(
-                "DECLARATION_NEEDED",
-                f'epoch {key.epoch} of channel "{key.channel}" has rows for the Postgres table of "{self.name}"; '
-                "how to reach the database is known to the project only",
-                hint="anabranch run; if the project no longer declares the output, put it back for one run, or start "
-                f"the channel over: anabranch reset {key.channel}",
-            )
+        return self.spec.option("url")
 
     def _asking(self, what: str) -> _Asking:
         return _Asking(self, what)
