@@ -65,7 +65,8 @@ def on_terminal(
     pid, terminal = pty.fork()
     if pid == 0:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-        environment: Mapping[str, str] = {**os.environ, "TERM": "xterm-256color", **extra}
+        inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+        environment: Mapping[str, str] = {**inherited, "TERM": "xterm-256color", **extra}
         os.execve(sys.executable, [sys.executable, *arguments], environment)
     ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
     seen, asked, deadline = b"", False, time.monotonic() + 60

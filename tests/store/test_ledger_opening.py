@@ -209,7 +209,7 @@ def without_privileges(*paths: Path) -> Iterator[None]:
     for path in paths:
         path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o222 | 0o444)
     for parent in paths[0].parents if root else ():
-        if parent.stat().st_uid == 0 and parent.name.startswith(("pytest-", "test_")):
+        if parent.stat().st_uid == 0 and parent.name.startswith(("pytest-", "popen-", "test_")):
             parent.chmod(0o755)
     try:
         if root:
