@@ -28,12 +28,17 @@ QUERIES = {
     ),
     "spark.sql.subexpressionElimination.skipForShortcutExpr": "fused flows: what one flow tests before it "
     "divides stays tested before",
-    "spark.sql.constraintPropagation.enabled": "fused flows: with many names for one column the driver "
-    "would run out of memory",
+    fuse.FOLLOWS_NAMES: "channels without state: with many names for one column the driver would run out of memory",
     **dict.fromkeys(stateful.UPDATING, "update flows: each was checked alone, and Spark would refuse two side by side"),
     stateful.PROVIDER: "flows with `transformWithState`, which needs RocksDB, unless another store was chosen",
 }
-VALUES = {**LOCAL_CHECKPOINT, **fuse.SETTINGS, **stateful.UPDATING, stateful.PROVIDER: "RocksDBStateStoreProvider"}
+VALUES = {
+    **LOCAL_CHECKPOINT,
+    **fuse.SETTINGS,
+    fuse.FOLLOWS_NAMES: "false",
+    **stateful.UPDATING,
+    stateful.PROVIDER: "RocksDBStateStoreProvider",
+}
 
 
 def render() -> str:
