@@ -13,22 +13,20 @@ A change that comes late finds the newer ones in the log, and a delete stays in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from anabranch.connectors.changes import asking, replacement, table_schema, with_keys, without_keys
+from anabranch.connectors.changes import asking, replacement, table_schema
 from anabranch.connectors.contract import Staging
 from anabranch.connectors.delta import DeltaSink, NewFiles
 from anabranch.connectors.delta_log import LOG
 from anabranch.connectors.delta_versions import arrow_dataset
 from anabranch.connectors.folder import Folder
-from anabranch.connectors.parquet_files import StagedWriter
+from anabranch.connectors.rewrite import rewritten
 from anabranch.core.changes import Merge
 from anabranch.core.epoch import Applied, EpochKey, Receipt, StagedFile
 from anabranch.core.formats import DELTA
@@ -172,54 +170,10 @@ class DeltaChanges:
         result = replacement(merge, changes, log, before)
         schema = table_schema(log.schema, merge)
         staging = self._table.staging_of(key, _TOKEN, schema)
-        writer = StagedWriter(replace(staging, partition_by=tuple(table.metadata().partition_columns)), "merge")
-        try:
-            removed = self._rewrite(writer, table, merge, None if receipt.replace else result.keys, schema)
-            for batch in result.rows.cast(schema).combine_chunks().to_batches():
-                writer.write(batch)
-            files = writer.close()
-        except BaseException:
-            writer.abort()
-            raise
+        staging = replace(staging, partition_by=tuple(table.metadata().partition_columns))
+        rows, keys = arrow_dataset(self.location, table.version()), None if receipt.replace else result.keys
+        files, given_up = rewritten(staging, rows, merge, keys, result.rows)
         made = self._table.receipt_of(schema, files, replace=receipt.replace)
-        return NewFiles(made, () if receipt.replace else removed)  # a commit that replaces takes all others out
-
-    def _rewrite(
-        self, writer: StagedWriter, table: DeltaTable, merge: Merge, keys: pa.Table | None, schema: pa.Schema
-    ) -> tuple[str, ...]:
-        """Write anew, without the rows of these keys, the files that hold such rows; the files that are given up."""
-        rows = arrow_dataset(self.location, table.version())
-        removed = []
         start = len(self._table.folder.full("")) + 1
-        for fragment in _holding(rows, merge, keys):
-            if keys is None:
-                removed.append(fragment.path[start:])
-                continue
-            if not with_keys(merge, fragment.to_table(columns=list(merge.keys), schema=schema), keys).num_rows:
-                continue
-            removed.append(fragment.path[start:])
-            for batch in fragment.to_batches(schema=schema):
-                left = without_keys(merge, pa.Table.from_batches([batch]), keys)
-                for part in left.combine_chunks().to_batches():
-                    writer.write(part)
-        return tuple(removed)
-
-
-def _holding(rows: ds.Dataset, merge: Merge, keys: pa.Table | None) -> Iterator[ds.Fragment]:
-    """The files that may hold such a key, by what the table's log says of their values."""
-    if keys is None:
-        yield from rows.get_fragments()
-        return
-    if not keys.num_rows:
-        return
-    possible = ds.scalar(True)
-    for name in merge.keys:
-        column = keys[name]
-        kind = column.type
-        if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_temporal(kind)):
-            continue
-        if column.null_count:
-            continue
-        bounds = pc.min_max(column)
-        possible = possible & (ds.field(name) >= bounds["min"]) & (ds.field(name) <= bounds["max"])
-    yield from rows.get_fragments(filter=possible)
+        removed = tuple(path[start:] for path in given_up)
+        return NewFiles(made, () if receipt.replace else removed)  # a commit that replaces takes all others out

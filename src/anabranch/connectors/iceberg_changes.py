@@ -8,18 +8,17 @@ them has the other has too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
 
-from anabranch.connectors.changes import asking, replacement, table_schema, with_keys, without_keys
+from anabranch.connectors.changes import asking, replacement, table_schema
 from anabranch.connectors.contract import Sink, Staging
 from anabranch.connectors.folder import Folder
 from anabranch.connectors.iceberg import find, latest
@@ -28,7 +27,7 @@ from anabranch.connectors.iceberg_commit import Takes, take_all
 from anabranch.connectors.iceberg_moves import Move
 from anabranch.connectors.iceberg_table import IcebergTable
 from anabranch.connectors.iceberg_versions import dataset, vacuum
-from anabranch.connectors.parquet_files import StagedWriter
+from anabranch.connectors.rewrite import rewritten
 from anabranch.core.changes import Merge
 from anabranch.core.epoch import Applied, EpochKey, Receipt, StagedFile
 from anabranch.core.formats import ICEBERG
@@ -163,37 +162,12 @@ class IcebergChanges:
         result = replacement(merge, changes, log, None if receipt.replace else _wide(before, metadata, logged.table.io))
         schema = table_schema(log.schema, merge)
         table = self._table.fresh()
-        writer = StagedWriter(self._table.staging_like(key, _TOKEN, schema, table.metadata), "merge")
-        try:
-            keys = None if receipt.replace else result.keys
-            gone = self._rewrite(writer, _rows(table.metadata, table.io), merge, keys, schema)
-            for batch in result.rows.cast(schema).combine_chunks().to_batches():
-                writer.write(batch)
-            files = writer.close()
-        except BaseException:
-            writer.abort()
-            raise
-        return self._table.receipt(schema, files, replace=receipt.replace), gone
-
-    def _rewrite(
-        self, writer: StagedWriter, rows: ds.Dataset, merge: Merge, keys: pa.Table | None, schema: pa.Schema
-    ) -> set[str]:
-        """Write anew, without the rows of these keys, the files that hold such rows; the files that are given up."""
-        gone = set()
+        staging = self._table.staging_like(key, _TOKEN, schema, table.metadata)
+        keys = None if receipt.replace else result.keys
+        files, given_up = rewritten(staging, _rows(table.metadata, table.io), merge, keys, result.rows)
         start = len(self._table.data.full("")) + 1
-        for fragment in _holding(rows, merge, keys):
-            path = self._table.full(fragment.path[start:])
-            if keys is None:
-                gone.add(path)
-                continue
-            if not with_keys(merge, fragment.to_table(columns=list(merge.keys), schema=schema), keys).num_rows:
-                continue
-            gone.add(path)
-            for batch in fragment.to_batches(schema=schema):
-                left = without_keys(merge, pa.Table.from_batches([batch]), keys)
-                for part in left.combine_chunks().to_batches():
-                    writer.write(part)
-        return gone
+        gone = {self._table.full(path[start:]) for path in given_up}
+        return self._table.receipt(schema, files, replace=receipt.replace), gone
 
     def _declared(self) -> Merge:
         if self._merge is None:
@@ -222,23 +196,3 @@ def _rows(metadata: TableMetadata, io: FileIO) -> ds.Dataset:
 def _wide(before: TableMetadata, metadata: TableMetadata, io: FileIO) -> ds.Dataset:
     """The log as it was, with the columns that it has by now."""
     return _rows(before, io).replace_schema(_rows(metadata, io).schema)
-
-
-def _holding(rows: ds.Dataset, merge: Merge, keys: pa.Table | None) -> Iterator[ds.Fragment]:
-    """The files that may hold such a key, by what the table's metadata says of their values."""
-    if keys is None:
-        yield from rows.get_fragments()
-        return
-    if not keys.num_rows:
-        return
-    possible = ds.scalar(True)
-    for name in merge.keys:
-        column = keys[name]
-        kind = column.type
-        if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_temporal(kind)):
-            continue
-        if column.null_count:
-            continue
-        bounds = pc.min_max(column)
-        possible = possible & (ds.field(name) >= bounds["min"]) & (ds.field(name) <= bounds["max"])
-    yield from rows.get_fragments(filter=possible)
