@@ -40,8 +40,8 @@ def arrow_dataset(location: str, version: int) -> ds.Dataset:
     files = pa.table(table.get_add_actions()).to_batches()
     gone = folder.missing(live_files(table))
     if gone:
-        raise _version_gone(location, version, f"{len(gone)} of its files are gone, {gone[0]} among them")
-    form = _form()
+        raise version_gone(location, version, f"{len(gone)} of its files are gone, {gone[0]} among them")
+    form = parquet_form()
     fragments = [
         form.make_fragment(folder.full(unquote(batch["path"][row].as_py())), folder.system, _holds(batch, row))
         for batch in files
@@ -52,7 +52,7 @@ def arrow_dataset(location: str, version: int) -> ds.Dataset:
 
 def staged_dataset(folder: Folder, files: Iterable[StagedFile], schema: pa.Schema) -> ds.Dataset:
     """Staged files as a dataset; the values of partition columns are in their names only."""
-    form = _form()
+    form = parquet_form()
     fragments = [
         form.make_fragment(folder.full(f.path), folder.system, functools.reduce(operator.and_, _partition(f, schema)))
         for f in files
@@ -67,7 +67,8 @@ def _partition(file: StagedFile, schema: pa.Schema) -> Iterator[ds.Expression]:
         yield column.is_null() if text is None else column == pa.scalar(text).cast(schema.field(name).type)
 
 
-def _form() -> ds.ParquetFileFormat:
+def parquet_form() -> ds.ParquetFileFormat:
+    """How data files are read, whoever wrote them."""
     # Spark writes timestamps in a form that pyarrow would take for nanoseconds, which end in the year 2262.
     return ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
 
@@ -166,7 +167,7 @@ def _at(location: str, version: int | None) -> DeltaTable:
             return DeltaTable(location, version=version)
     except (DeltaError, OSError) as error:
         if version is not None:
-            raise _version_gone(location, version, str(error)) from error
+            raise version_gone(location, version, str(error)) from error
         raise SinkError(
             "TABLE_UNREADABLE",
             f"{location} cannot be read: {error}",
@@ -175,7 +176,8 @@ def _at(location: str, version: int | None) -> DeltaTable:
         ) from error
 
 
-def _version_gone(location: str, version: int, why: str) -> StateError:
+def version_gone(location: str, version: int | str, why: str) -> StateError:
+    """The error for a version whose files are not all there."""
     return StateError(
         "VERSION_GONE",
         f"version {version} of {location} cannot be read any more: {why}",

@@ -23,11 +23,12 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import PrimitiveType
 
+from anabranch.connectors.delta_versions import parquet_form, version_gone
 from anabranch.connectors.folder import Folder
 from anabranch.connectors.iceberg_catalog import Tables
 from anabranch.connectors.iceberg_moves import Written
 from anabranch.connectors.iceberg_schema import arrow_schema, arrow_type
-from anabranch.errors import SinkError, StateError
+from anabranch.errors import SinkError
 
 if TYPE_CHECKING:
     from anabranch.core.epoch import StagedFile
@@ -57,7 +58,7 @@ def read_version(location: str, version: str) -> ds.Dataset:
     try:
         return dataset(FromInputFile.table_metadata(io.new_input(metadata_path(location, version))), io, version)
     except (FileNotFoundError, ValueError) as error:
-        raise _gone(location, version, str(error)) from error
+        raise version_gone(location, version, str(error)) from error
 
 
 def dataset(metadata: TableMetadata, io: FileIO, version: str) -> ds.Dataset:
@@ -72,8 +73,8 @@ def dataset(metadata: TableMetadata, io: FileIO, version: str) -> ds.Dataset:
         raise _unsupported(metadata.location, f"its files are not all in its folder: {elsewhere[0]}")
     paths = [f.file_path.removeprefix(start) for f in files]
     if missing := folder.missing(paths):
-        raise _gone(metadata.location, version, f"{len(missing)} of its files are gone, {missing[0]} among them")
-    form = _form()
+        raise version_gone(metadata.location, version, f"{len(missing)} of its files are gone, {missing[0]} among them")
+    form = parquet_form()
     fragments = [
         form.make_fragment(folder.full(path), folder.system, _holds(file, metadata))
         for path, file in zip(paths, files, strict=True)
@@ -83,7 +84,7 @@ def dataset(metadata: TableMetadata, io: FileIO, version: str) -> ds.Dataset:
 
 def staged_dataset(folder: Folder, files: Iterable[StagedFile], schema: pa.Schema) -> ds.Dataset:
     """Staged files as a dataset."""
-    form = _form()
+    form = parquet_form()
     fragments = [form.make_fragment(folder.full(f.path), folder.system) for f in files]
     return ds.FileSystemDataset(fragments, schema, form, folder.system)
 
@@ -141,7 +142,7 @@ def _snapshot_at(location: str, version: str) -> int | None:
     try:
         return FromInputFile.table_metadata(io.new_input(metadata_path(location, version))).current_snapshot_id
     except (FileNotFoundError, ValueError) as error:
-        raise _gone(location, version, str(error)) from error
+        raise version_gone(location, version, str(error)) from error
 
 
 def _metadata_files(table: Table, snapshots: Iterable[Snapshot]) -> set[str]:
@@ -209,18 +210,6 @@ def _scalar(value: object, kind: pa.DataType) -> pa.Scalar:
     if pa.types.is_timestamp(kind) and isinstance(value, int):
         return pa.scalar(value, pa.int64()).cast(kind)
     return pa.scalar(value, kind)
-
-
-def _form() -> ds.ParquetFileFormat:
-    return ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
-
-
-def _gone(location: str, version: str, why: str) -> StateError:
-    return StateError(
-        "VERSION_GONE",
-        f"version {version} of {location} cannot be read any more: {why}",
-        hint="read a newer cut; to keep cuts longer, raise the retention and vacuum with anabranch only",
-    )
 
 
 def _unsupported(location: str, why: str) -> SinkError:

@@ -22,6 +22,7 @@ from anabranch.connectors.postgres_database import TableName, columns_of, connec
 from anabranch.connectors.postgres_epoch import EPOCHS, REJECTED, Taking, create_epochs, create_rejected
 from anabranch.connectors.postgres_types import check_names, compare, type_of
 from anabranch.connectors.spooled_sink import SpooledSink
+from anabranch.connectors.taken import NOTHING, version_of
 from anabranch.core import crash
 from anabranch.core.epoch import Applied, EpochKey, Receipt, StagedFile
 from anabranch.core.formats import POSTGRES
@@ -30,9 +31,6 @@ from anabranch.errors import AnabranchError, CommitUnknown, DataError, ProjectEr
 
 if TYPE_CHECKING:
     from psycopg import Connection
-
-#: What a table stands at that has not been given a row yet.
-NOTHING = "none"
 
 #: The log of the changes that a table was made of stands beside it.
 CHANGES = "__changes"
@@ -113,7 +111,7 @@ class PostgresSink(SpooledSink):
                     taking = Taking(connection, self.table, key, receipt, self.name)
                     if not taking.enters():
                         connection.rollback()
-                        return Applied(_version(key), already=True)
+                        return Applied(version_of(key), already=True)
                     sent = False  # what was sent before did not go through
                     self._put(connection, taking)
                     sent = True
@@ -124,7 +122,7 @@ class PostgresSink(SpooledSink):
                     break
                 continue
             crash.point("committed", self.name)
-            return Applied(_version(key))
+            return Applied(version_of(key))
         assert error is not None, "a try without an error has returned"
         raise self._refusal(key, error, sent=sent and is_passing(error)) from None
 
@@ -151,7 +149,7 @@ class PostgresSink(SpooledSink):
         """Whether the table has this epoch. An epoch without rows leaves no trace."""
         self.must_be_declared(key)
         newest = self.latest(key)
-        return Applied(_version(key), already=True) if newest is not None and newest >= key.epoch else None
+        return Applied(version_of(key), already=True) if newest is not None and newest >= key.epoch else None
 
     def latest(self, key: EpochKey) -> int | None:
         """The newest epoch in the table."""
@@ -312,10 +310,6 @@ class _Asking:
         self._connection.close()
         if isinstance(error, psycopg.Error):
             raise self._sink.trouble(self._what, error) from None
-
-
-def _version(key: EpochKey) -> str:
-    return f"{key.generation}-{key.epoch}"
 
 
 def _order(version: str) -> tuple[int, int]:
