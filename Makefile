@@ -5,11 +5,12 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench soak lock clean java python
+.PHONY: help demo test check bench soak fuzz lock clean java python
 
 PYTHON ?= python3
 VENV ?= .venv
 ROUNDS ?= 20
+SECONDS ?= 60
 
 # Two stamps, each written last: a set-up cut half way has none and is begun again.
 LOCKED := $(VENV)/.locked
@@ -36,6 +37,9 @@ bench: java $(READY) ## measure, and write bench/results; QUICK=1: within three 
 
 soak: java $(READY) ## kill and recover a pipeline, ROUNDS times (default 20)
 	@$(VENV)/bin/python tests/crash/soak.py --rounds $(ROUNDS)
+
+fuzz: java $(READY) ## look for records that the native pass reads differently from Spark, for SECONDS (default 60)
+	@$(VENV)/bin/python tests/native/fuzz.py --seconds $(SECONDS)
 
 lock: python ## choose the newest allowed versions and write requirements.lock
 	@tools=$$(mktemp -d); trap 'rm -rf "$$tools"' EXIT; \

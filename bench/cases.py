@@ -10,12 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import observers
 import shape
 import sinks
 import ways
 import zones
 from measure import Cost, Record, best, cost_of
 from ways import Task
+
+import native
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -254,8 +257,24 @@ CASES = {
     "thirty": thirty_outputs,
     "zones": zones.zones,
     "sinks": sinks.sinks,
+    "observers": observers.observers,
+    **native.CASES,
 }
 QUICK = ("planning", "one", "three", "ten", "copies", "small")
+
+
+def chosen(names: str) -> list[str]:
+    """The cases that are named, with commas between; a name stands also for those that begin with it and a dash.
+
+    >>> chosen("three,zones")
+    ['three', 'zones']
+    >>> chosen("native")[:2]
+    ['native-three', 'native-one']
+    """
+    found = {name: [c for c in CASES if c == name or c.startswith(f"{name}-")] for name in names.split(",")}
+    if unknown := [name for name, cases in found.items() if not cases]:
+        raise SystemExit(f"no such case: {', '.join(unknown)}; there are {', '.join(CASES)}")
+    return [case for cases in found.values() for case in cases]
 
 
 def all_cases(bench: Bench, names: Sequence[str]) -> Iterator[Record]:

@@ -9,6 +9,8 @@ import ways
 import zones
 from measure import Record
 
+import native
+
 Key = tuple[str, str]  # case, way
 
 
@@ -50,6 +52,30 @@ GOALS = [
     ),
     Goal("5 M events, largest Python worker, MB", _ours("5 M events in one epoch"), None, 700, "worker_mb"),
     *(Goal(f"{case}, CPU, of one stream per zone", _ours(case), (case, zones.USUAL), 0.5) for case in zones.CASES),
+    Goal(
+        f"{native.THREE}, CPU, of foreachBatch + persist, Parquet",
+        _ours(native.THREE),
+        (native.THREE, ways.PARQUET),
+        0.33,
+    ),
+    Goal(f"{native.THREE}, CPU, of pyarrow alone", _ours(native.THREE), (native.THREE, ways.PYARROW), 1.5),
+    Goal(
+        "native: 10 outputs, CPU, of foreachBatch + persist, Parquet",
+        _ours("native: 10 outputs"),
+        ("native: 10 outputs", ways.PARQUET),
+        0.35,
+    ),
+    *(
+        Goal(f"{native.THREE}, 5 % {how}, CPU, of clean", _ours(f"{native.THREE}, 5 % {how}"), _ours(native.THREE), 1.3)
+        for how in ("truncated", "mistyped")
+    ),
+    Goal(
+        f"{native.THREE}, CPU, of records through the JVM",
+        _ours(native.THREE),
+        (native.THREE, native.THROUGH_JVM),
+        0.75,
+    ),
+    *(Goal(f"{case}, CPU, of all by Spark", _ours(case), (case, native.GENERAL), 1.05) for case in native.COMPARED),
 ]
 
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import startup
-from cases import CASES, QUICK, Bench, all_cases
+from cases import CASES, QUICK, Bench, all_cases, chosen
 from measure import Record, adopt_orphans
 from plot import plot
 from report import goals, table
@@ -40,7 +40,7 @@ def main() -> None:
         "--only", metavar="A,B", help=f"only these cases, beside what was found before: {', '.join(CASES)}"
     )
     said = parser.parse_args()
-    quick, names = said.quick, said.only.split(",") if said.only else list(QUICK if said.quick else CASES)
+    quick, names = said.quick, chosen(said.only) if said.only else list(QUICK if said.quick else CASES)
     started = time.monotonic()
 
     def say(line: str) -> None:

@@ -107,12 +107,23 @@ def flow(output: Output, events: DataFrame) -> DataFrame:
 def pipeline_code(outputs: list[Output], source: Path, per_epoch: int | None, head: str, table: str) -> str:
     """The same flows as the file of a declarative pipeline; `table` is the decorator of each."""
     one_by_one = f'.option("maxFilesPerTrigger", {per_epoch})' if per_epoch else ""
-    parts = [
-        f"{head}\nfrom pyspark.sql import functions as F\n\n\n@dp.temporary_view\ndef events():\n"
-        f'    raw = spark.readStream.format("text"){one_by_one}.load({str(source)!r})\n'
+    raw = f'spark.readStream.format("text"){one_by_one}.load({str(source)!r})'
+    return f"{head}\n{view_code(raw)}{table_code(outputs, table)}"
+
+
+def view_code(raw: str) -> str:
+    """The view of parsed events over a frame of raw ones, whose text is `value`."""
+    return (
+        "from pyspark.sql import functions as F\n\n\n@dp.temporary_view\ndef events():\n"
+        f"    raw = {raw}\n"
         f'    found = raw.select(F.from_json("value", {SCHEMA!r}).alias("e")).select("e.*")\n'
         f'    return found.withColumn("ts", F.to_timestamp("timestamp"))\n'
-    ]
+    )
+
+
+def table_code(outputs: list[Output], table: str) -> str:
+    """The tables over that view."""
+    parts = []
     for output in outputs:
         steps = '.selectExpr("*", "explode(errors) AS x")' if output.per_error else ""
         steps += f".where({output.condition(SPARK)!r})" if output.where else ""

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -27,8 +28,9 @@ class Task:
     """Read what is new in `source`, append it to `outputs` under `scratch`; may be done again when more has come.
 
     `per_epoch` files make an epoch, if given. `newest` is where the newest files came from, for ways that are no
-    streams. `progress` and `times` are filled in by ways that have epochs: what Spark says about each, and what ours
-    says.
+    streams. `code` is the pipeline of ours, if it is not that of the outputs. `progress`, `times` and `records` are
+    filled in by ways that have epochs: what Spark says about each, and what ours says; and how many records of native
+    flows were computed by whom.
     """
 
     spark: SparkSession
@@ -36,8 +38,10 @@ class Task:
     scratch: Path
     newest: Path
     per_epoch: int | None = None
+    code: str | None = None
     progress: list[dict[str, Any]] = field(default_factory=list)
     times: list[dict[str, float]] = field(default_factory=list)
+    records: Counter[str] = field(default_factory=Counter)
 
     @property
     def source(self) -> Path:
@@ -64,6 +68,8 @@ class Task:
 
 
 Way = Callable[[Task], None]
+
+HEAD = "from anabranch import pipelines as dp"
 
 
 def write_streams(task: Task) -> None:
@@ -129,18 +135,18 @@ def ours(task: Task) -> None:
             if not queries:
                 queries.extend(task.spark.streams.active)
             task.times.append(dict(event.times))
+            task.records.update(event.records)
 
     run(project(task), once=True, listener=listen)
     for query in queries:
         task.note(query)
 
 
-def project(task: Task) -> Any:
+def project(task: Task, decorator: str = "@dp.table") -> Any:
     """The files of a project in the task's folder, read."""
     from anabranch.load.project import read_project
 
-    head = "from anabranch import pipelines as dp"
-    code = shape.pipeline_code(task.outputs, task.source, task.per_epoch, head, "@dp.table")
+    code = task.code or shape.pipeline_code(task.outputs, task.source, task.per_epoch, HEAD, decorator)
     _write_project(task.scratch, code, "anabranch.yml", "name: bench\n")
     return read_project(task.scratch)
 

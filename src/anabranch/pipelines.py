@@ -30,6 +30,7 @@ from anabranch.load.decorators import (
     ignored_of,
     taken_arguments,
 )
+from anabranch.load.detectors import declare_detector
 from anabranch.load.rules import RULE_ARGUMENTS, expecting, expecting_all, expecting_unique, rules_of
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "create_auto_cdc_from_snapshot_flow",
     "create_sink",
     "create_streaming_table",
+    "detect",
     "expect",
     "expect_all",
     "expect_all_or_drop",
@@ -82,6 +84,7 @@ def table(
     schema: Schema | str | None = None,
     format: str | None = None,
     path: str | None = None,
+    observe: bool | list[str] = False,
     **elsewhere: Any,
 ) -> Callable[[Query], Query]: ...
 def table(query_function: Any = None, **arguments: Any) -> Any:
@@ -89,7 +92,8 @@ def table(query_function: Any = None, **arguments: Any) -> Any:
 
     Used bare (`@dp.table`) or with arguments. The table has the function's name unless `name` is given. `schema` is
     DDL text or a StructType, `format` is "delta" unless said otherwise, `spark_conf` holds settings for the flow,
-    `path` says where the table is. Arguments that only mean something on Databricks are taken and named in a warning.
+    `path` says where the table is, `observe` of which columns each epoch is profiled: True for all, or their names.
+    Arguments that only mean something on Databricks are taken and named in a warning.
     """
     return dataset_decorator("dp.table", Kind.STREAMING_TABLE, query_function, arguments, TABLE_ARGUMENTS)
 
@@ -108,6 +112,7 @@ def materialized_view(
     schema: Schema | str | None = None,
     format: str | None = None,
     path: str | None = None,
+    observe: bool | list[str] = False,
     **elsewhere: Any,
 ) -> Callable[[Query], Query]: ...
 def materialized_view(query_function: Any = None, **arguments: Any) -> Any:
@@ -165,6 +170,7 @@ def create_streaming_table(
     schema: Schema | str | None = None,
     format: str | None = None,  # noqa: A002
     path: str | None = None,
+    observe: bool | list[str] = False,
     expect_all: Mapping[str, str] | None = None,
     expect_all_or_drop: Mapping[str, str] | None = None,
     expect_all_or_fail: Mapping[str, str] | None = None,
@@ -187,6 +193,7 @@ def create_streaming_table(
         schema=schema,
         format=format,
         path=path,
+        observe=observe,
         ignored=ignored_of(others, elsewhere),
     )
     given = (expect_all, expect_all_or_drop, expect_all_or_fail, expect_all_or_quarantine)
@@ -317,6 +324,38 @@ def expect_all_or_quarantine(expectations: dict[str, str] = _MISSING) -> Decorat
 def expect_unique(name: str = _MISSING, columns: list[str] = _MISSING, action: str = "fail") -> Decorator[Query]:
     """Ask that no two rows of the dataset have the same values in `columns`; `action` as for the other rules."""
     return expecting_unique("dp.expect_unique", name, columns, action)
+
+
+def detect(
+    kind: str = _MISSING,
+    on: str = _MISSING,
+    *,
+    name: str | None = None,
+    severity: str | None = None,
+    within: str | None = None,
+    lulls: str | None = None,
+    over: str | None = None,
+    tolerance: float | str | None = None,
+    ratio: float | None = None,
+    at_least: int | None = None,
+    since: str | None = None,
+    periods: list[dict[str, Any]] | None = None,
+    unit: str | None = None,
+    most: float | str | None = None,
+    percentile: float | None = None,
+    ask: dict[str, str] | None = None,
+    processing: str | None = None,
+    event_time: str | None = None,
+    per: str | None = None,
+    rows: str | None = None,
+    **others: Any,
+) -> None:
+    """Declare a detector on a dataset or a flow, which `anabranch watch` judges: the keys are those of `detectors:`.
+
+    `kind` is `interruption`, `skew`, `lag` or `sla`.
+    """
+    said = {key: value for key, value in locals().items() if key != "others"}
+    declare_detector(taken_arguments("dp.detect", others, tuple(said)), said)
 
 
 def _add_rules(taken: Arguments, dataset: str | None, given: Mapping[str, Any]) -> None:

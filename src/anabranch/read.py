@@ -56,7 +56,7 @@ class Cut:
 
     def dataset(self, table: str) -> pyarrow.dataset.Dataset:
         """A table as an Arrow dataset, to be scanned with filters and columns."""
-        pinned = self._table(table)
+        pinned = self.table(table)
         return read_dataset(pinned.format, pinned.location, pinned.version)
 
     def arrow(self, table: str) -> pa.Table:
@@ -65,7 +65,7 @@ class Cut:
 
     def spark(self, table: str, session: SparkSession) -> DataFrame:
         """A table as a Spark frame."""
-        pinned = self._table(table)
+        pinned = self.table(table)
         return at_version(session, pinned.format, pinned.location, pinned.version)
 
     def duckdb(self) -> duckdb.DuckDBPyConnection:
@@ -94,7 +94,8 @@ class Cut:
         found = resolve(name, self.versions) if name.count(".") == MOST_PARTS - 1 else None
         return f'"{found}"' if found and found.count(".") == MOST_PARTS - 1 else None
 
-    def _table(self, name: str) -> CutTable:
+    def table(self, name: str) -> CutTable:
+        """Where a table is, and its version in this cut."""
         if name not in self.record.tables:
             known = self.versions
             raise ProjectError(

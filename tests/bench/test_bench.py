@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -118,3 +120,47 @@ def test_thirty_outputs_differ_and_three_are_the_main_ones(bench: Any) -> None:
     assert len(set(names)) == 30
     assert names[:3] == ["request_logs", "error_events", "performance_metrics"]
     assert shape.routed(5)[4].condition(shape.SPARK) == "request.status_code >= 400"
+
+
+def test_a_name_chooses_the_cases_that_begin_with_it(bench: Any) -> None:
+    cases = bench("cases")
+    assert cases.chosen("three,native") == ["three", *bench("native").CASES]
+    assert cases.chosen("native-small") == ["native-small"]
+    with pytest.raises(SystemExit, match="no such case: nativ;"):
+        cases.chosen("nativ,three")
+
+
+def test_every_native_case_is_held_against_the_general_way(bench: Any) -> None:
+    measure, report, native = bench("measure"), bench("report"), bench("native")
+    costs = {native.OURS: 2.2, native.GENERAL: 2.0}
+    records = [
+        measure.Record(case, way, 3, 1000, cpu_s=cpu, wall_s=1.0, peak_mb=1.0)
+        for case in native.COMPARED
+        for way, cpu in costs.items()
+    ]
+    found = [(what, round(value, 3)) for what, value, limit in report.checked(records) if limit == 1.05]
+    assert found == [(f"{case}, CPU, of all by Spark", 1.1) for case in native.COMPARED]
+
+
+def test_one_event_in_twenty_has_a_fault(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape, events = bench("shape"), bench("native_events")
+    monkeypatch.setattr(shape, "DATA", tmp_path)
+    clean = shape.event_files("clean", 80, 2)
+
+    def lines(folder: Path) -> list[str]:
+        return [line for path in sorted(folder.iterdir()) for line in path.read_text().splitlines()]
+
+    for how in (events.truncated, events.mistyped):
+        changed = [(a, b) for a, b in zip(lines(clean), lines(how(clean)), strict=True) if a != b]
+        assert len(changed) == 4  # two of the forty events in each file
+    old, new = (json.loads(line) for line in changed[0])
+    assert str(old["request"].pop("latency_ms")) == new["request"].pop("latency_ms")
+    assert old == new
+
+
+@pytest.mark.parametrize(("kind", "fields", "least", "most"), [("WIDE", 200, 4000, 6000), ("HUGE", 5, 45_000, 55_000)])
+def test_kinds_of_events_are_as_large_as_they_say(bench: Any, kind: str, fields: int, least: int, most: int) -> None:
+    found = getattr(bench("native_events"), kind)
+    record = found.record(123_456)
+    assert least < len(record) < most
+    assert len(json.loads(record)) == fields == len(re.findall(r"(?:^|, )\w+ ", found.schema))

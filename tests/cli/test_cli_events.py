@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from anabranch.cli.main import main
-from anabranch.core.events import ChannelFailed, EpochPublished, Event, SinkTold, ViewKept
+from anabranch.core.events import ChannelFailed, EpochPublished, Event
+from anabranch.core.events_data import SinkTold, ViewKept
 from anabranch.store.history import History
 from anabranch.store.history_writer import HistoryWriter
 

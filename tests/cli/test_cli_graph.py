@@ -70,6 +70,8 @@ def test_json_has_zones_channels_and_places(capsys: pytest.CaptureFixture[str]) 
         "channel": "bronze.orders",
         "format": "delta",
         "comment": "<b>clean</b>",
+        "owner": None,
+        "tags": {},
         "where": "pipeline.py:10",
     }
     assert {"from": "bronze.orders", "to": "silver.orders", "flow": "silver.orders"}.items() <= document["edges"][

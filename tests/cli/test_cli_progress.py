@@ -8,8 +8,10 @@ import pytest
 
 from anabranch.cli.output import JsonOutput, TextOutput
 from anabranch.cli.progress import progress
-from anabranch.core import events
+from anabranch.core import events, events_data
+from anabranch.core.event_kinds import vocabulary
 from anabranch.core.event_words import sentence
+from anabranch.core.profile import ColumnProfile, TableProfile
 
 EVENTS = {
     events.Notice("starting Spark ..."): "starting Spark ...",
@@ -23,25 +25,33 @@ EVENTS = {
     events.EpochDiscarded("requests", 2, "no\nroom"): (
         "requests  epoch 2  discarded, nothing of it is visible: no\\nroom"
     ),
-    events.SinkTold("alerts", "3 rows kept: no\nanswer"): "alerts  3 rows kept: no\\nanswer",
-    events.Compacted("a", 40, 0.5): "a  put 40 small files together  0.50 s",
-    events.LeftoversRemoved("a", 2, 3_500_000): "a  removed 2 leftover files, 3.3 MiB",
-    events.OutputsRemoved(
+    events_data.SinkTold("alerts", "3 rows kept: no\nanswer"): "alerts  3 rows kept: no\\nanswer",
+    events_data.Compacted("a", 40, 0.5): "a  put 40 small files together  0.50 s",
+    events_data.LeftoversRemoved("a", 2, 3_500_000): "a  removed 2 leftover files, 3.3 MiB",
+    events_data.OutputsRemoved(
         "requests", ("a",)
     ): "requests  no longer declared, left as they are: a; to remove: anabranch drop NAME",
-    events.FilesKept("requests", ("/in/a", "/in/b"), "changed"): "requests  files kept  /in/a and 1 more changed",
-    events.SourceMaySkip("requests", "rows may be missing"): "requests  rows may be missing",
-    events.WatermarkShared("requests", "a and b share one"): "requests  a and b share one",
+    events_data.FilesKept("requests", ("/in/a", "/in/b"), "changed"): "requests  files kept  /in/a and 1 more changed",
+    events_data.SourceMaySkip("requests", "rows may be missing"): "requests  rows may be missing",
+    events_data.WatermarkShared("requests", "a and b share one"): "requests  a and b share one",
     events.ChannelFailed("requests", "SINK_DOWN", "no answer"): "requests  failed  no answer (SINK_DOWN)",
     events.ChannelRetried("requests", "SINK_DOWN", "no answer", 1, 5.0): (
         "requests  failed for now  no answer (SINK_DOWN); attempt 2 in 5 s"
     ),
-    events.QueryChanged("orders", "a.py:3"): (
+    events_data.QueryChanged("orders", "a.py:3"): (
         "orders  its query changed (a.py:3): the rows it has are those of the old one; to rebuild them: "
         "anabranch run --full-refresh orders"
     ),
+    events.NotSent("open_lineage", "no answer"): "open_lineage  no answer",
+    events_data.LineageChanged("requests", "orders", 4, ("total",), "{}"): (
+        "orders  column lineage changed: total, from epoch 4 on"
+    ),
+    events_data.LineageChanged("requests", "orders", 4, (), "{}"): "orders  lineage changed, from epoch 4 on",
+    events_data.ProfileFailed("requests", 4, "orders", "MemoryError: no room"): (
+        "orders  epoch 4  its rows were written, but not profiled: MemoryError: no room"
+    ),
     events.EventsDropped(3): "3 events came too fast to be written down",
-    events.ViewKept("totals", "nothing changed"): "totals  left as it is: nothing changed",
+    events_data.ViewKept("totals", "nothing changed"): "totals  left as it is: nothing changed",
 }
 
 PUBLISHED = events.EpochPublished(
@@ -52,10 +62,13 @@ PUBLISHED = events.EpochPublished(
     {"read": 0.1, "stage": 0.25, "decide": 0.004, "apply": 0.06},
     0.021,
 )
-BACKFILLED = events.Backfilled("requests", 4, {"errors": 1200}, 0.5)  # its rows are not hashable
+BACKFILLED = events_data.Backfilled("requests", 4, {"errors": 1200}, 0.5)  # its rows are not hashable
 READ = events.ChannelProgress("requests", 3, 3000, 150.2, None, (events.SourceProgress("Kafka", 3000, 12, "offsets"),))
 FAILED = events.RunFailed("shop", "SINK_DOWN", "no\nanswer", 2, 6000, 4.5)
-ALL = [*EVENTS, PUBLISHED, BACKFILLED, READ, FAILED]
+PROFILED = events_data.ColumnsProfiled(
+    "requests", 1, 4, "orders", TableProfile(3000, {"id": ColumnProfile("number", 3000)})
+)
+ALL = [*EVENTS, PROFILED, PUBLISHED, BACKFILLED, READ, FAILED]
 
 
 @pytest.mark.parametrize(("event", "line"), EVENTS.items(), ids=lambda x: x.kind if isinstance(x, events.Event) else "")
@@ -85,8 +98,9 @@ def test_one_table_alone_cannot_be_torn(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_every_kind_of_event_has_words_of_its_own() -> None:
-    assert {event.kind for event in ALL} == set(events.vocabulary())
+    assert {event.kind for event in ALL} == set(vocabulary())
     assert sentence(READ) == "requests  read 3,000 rows  150 rows/s in  12 offsets behind"
+    assert sentence(PROFILED) == "orders  epoch 4  profiled 1 column of 3,000 rows"
     assert sentence(FAILED) == "shop  failed  2 epochs  6,000 rows  4.50 s: no\nanswer (SINK_DOWN)"
 
 

@@ -29,6 +29,7 @@ import sys, time
 from anabranch.cli.output import TextOutput
 from anabranch.cli.progress import watching
 from anabranch.core.events import *
+from anabranch.core.events_data import SinkTold
 from anabranch.core.quality import FlowQuality
 
 def work(listen):

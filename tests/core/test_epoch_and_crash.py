@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import anabranch
 from anabranch.core import crash
 from anabranch.core.epoch import MOVES, EpochKey, Receipt, StagedFile, State, may_move
-from anabranch.core.events import Event, vocabulary
+from anabranch.core.event_kinds import vocabulary
+from anabranch.core.events import Event
 
 pytestmark = pytest.mark.core
+
+PACKAGE = Path(anabranch.__file__).parent
 
 files = st.builds(
     StagedFile,
@@ -51,6 +57,8 @@ def test_idempotence_keys_differ_in_everything_but_the_epoch() -> None:
 def test_every_event_is_in_the_vocabulary_once() -> None:
     classes = {c.__name__: c.kind for c in Event.__subclasses__()}
     assert sorted(vocabulary()) == sorted(classes.values())
+    declared = [re.findall(r"^class (\w+)\(Event\):", f.read_text(), re.M) for f in PACKAGE.rglob("*.py")]
+    assert sorted(name for names in declared for name in names) == sorted(classes)  # no module was missed
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,8 @@ from anabranch.core.plan import ChannelPlan, make_plan
 from anabranch.engine import channel, run
 from anabranch.engine.checkpoint import Checkpoint
 from anabranch.engine.epoch import ChannelRun
-from anabranch.engine.rows import OutputColumns, Rows, Staged
-from anabranch.engine.stage import written
+from anabranch.engine.rows import OutputColumns, Staged
+from anabranch.engine.stage import Wanted, written
 from anabranch.load.project import Project
 from anabranch.load.python_files import load_pipeline
 
@@ -82,7 +82,7 @@ def wide_batches(events: Sequence[Mapping[str, Any]], parts: Sequence[OutputColu
 def stage(frame: list[Mapping[str, Any]], stagings: Mapping[str, Staging], key: EpochKey, *, small: bool) -> Staged:
     """What `engine.stage` does, with the one task of the batch run here."""
     parts = [part for part in PARTS if part.output in stagings]
-    return written(Rows(parts, stagings, key, "driver"), wide_batches(frame, parts))
+    return written(Wanted(parts, stagings, key), "driver", wide_batches(frame, parts)).staged
 
 
 class Query(threading.Thread):

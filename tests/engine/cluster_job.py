@@ -20,7 +20,7 @@ from anabranch.connectors.parquet_files import ROW_GROUP_ROWS
 from anabranch.core.epoch import EpochKey
 from anabranch.engine.rows import OutputColumns
 from anabranch.engine.session import open_session
-from anabranch.engine.stage import stage
+from anabranch.engine.stage import Wanted, stage
 
 KEY, TOKEN = EpochKey("p-1", "main", 1, 0), 1
 OUTPUTS = {"every": None, "odd": "is_odd"}  # the mask of each
@@ -116,7 +116,9 @@ def main(master: str, troubles: list[str], lake: str, marks: str, settings: dict
     for sink in sinks.values():
         sink.prepare(pa.schema([("id", pa.int64())]))
     parts = [OutputColumns(output, mask, (("id", "id"),)) for output, mask in OUTPUTS.items()]
-    staged = stage(parts, wide, {output: sink.staging(KEY, TOKEN) for output, sink in sinks.items()}, KEY, small=False)
+    staged = stage(
+        Wanted(parts, {output: sink.staging(KEY, TOKEN) for output, sink in sinks.items()}, KEY), wide, small=False
+    ).staged
     mark(Path(marks, "over"), {})
     print(json.dumps({output: sinks[output].receipt(KEY, files).to_json() for output, files in staged.files.items()}))
     spark.stop()

@@ -8,7 +8,7 @@ import pytest
 
 from anabranch import read
 from anabranch.core import crash
-from anabranch.core.events import Backfilled, ViewKept
+from anabranch.core.events_data import Backfilled, ViewKept
 from anabranch.core.selection import Selection
 from anabranch.engine.run import run
 from anabranch.errors import ProjectError

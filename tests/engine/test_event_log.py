@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from anabranch.core.events import EpochPublished, Event, Notice, RunFailed, ViewKept
+from anabranch.core.events import EpochPublished, Event, Notice, RunFailed
+from anabranch.core.events_data import ViewKept
 from anabranch.core.where import Where
 from anabranch.engine.event_log import recorded
 from anabranch.errors import AnabranchError, Interrupted, UserCodeError
@@ -93,7 +94,7 @@ def test_a_real_run_is_in_the_history_with_its_epochs_and_what_it_read(made: Any
     assert [e.kind for e in history.events()] == [e.kind for e in made.events]
     assert [p.rows for p in history.rows_over_time("odd")] == [5, 5, 5]
     assert sum(p.rows for p in history.progress_over_time("orders")) == 30
-    assert all(set(p.times) == {"stage", "decide", "apply"} for p in history.steps_over_time("orders"))
+    assert all(set(p.times) == {"stage", "decide", "apply", "publish"} for p in history.steps_over_time("orders"))
     made.feed([{"id": 7}])  # divides by zero
     with pytest.raises(AnabranchError) as raised:
         made.run()

@@ -48,6 +48,14 @@ EVENTS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def by_spark(spark: Any) -> Iterator[None]:
+    """What is fused here would be native otherwise; `tests/native` has that."""
+    spark.conf.set("spark.anabranch.native", "false")
+    yield
+    spark.conf.unset("spark.anabranch.native")
+
+
 @pytest.fixture
 def landing(tmp_path: Path) -> Path:
     folder = tmp_path / "landing"

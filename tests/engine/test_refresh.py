@@ -10,7 +10,8 @@ import pytest
 
 from anabranch import read
 from anabranch.core import crash
-from anabranch.core.events import Backfilled, EpochPublished, QueryChanged
+from anabranch.core.events import EpochPublished
+from anabranch.core.events_data import Backfilled, QueryChanged
 from anabranch.core.selection import Selection
 from anabranch.engine.run import run
 from anabranch.errors import DataError, ProjectErrors, StateError

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from anabranch import read
-from anabranch.core.events import EpochDiscarded, EpochPublished, OutputsRemoved
+from anabranch.core.events import EpochDiscarded, EpochPublished
+from anabranch.core.events_data import OutputsRemoved
 from anabranch.engine.opened import open_project
 from anabranch.engine.upkeep import recover_all, reset, vacuum
 from anabranch.errors import AnabranchError, ProjectErrors
@@ -89,7 +90,7 @@ def test_every_table_holds_what_a_plain_model_says_at_every_epoch(made: Any) -> 
     published = [e for e in made.events if isinstance(e, EpochPublished)]
     assert [e.epoch for e in published] == [0, 1]
     assert published[1].rows == {"all_orders": 7, "tags": sum(len(r["tags"]) for r in second), "priced": 5}
-    assert list(published[0].times) == ["stage", "decide", "apply"]
+    assert list(published[0].times) == ["stage", "decide", "apply", "publish"]
 
 
 def test_a_second_run_reads_only_what_is_new_and_a_third_nothing(made: Any) -> None:

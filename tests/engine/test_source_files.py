@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from anabranch import sources
-from anabranch.core.events import Event, FilesKept
+from anabranch.core.events import Event
+from anabranch.core.events_data import FilesKept
 from anabranch.errors import AnabranchError
 from anabranch.load.project import read_project
 
@@ -223,7 +224,13 @@ def test_it_is_one_pass(lake: Lake, spark: Any) -> None:
 
     planned = plan_with_spark(read_project(lake.here), spark, {}, pin=False)
     programs = [make_program(part, planned.frames) for part in planned.plan.channels]
-    assert {how for program in programs for how in program.how.values()} == {"fused"}
+    assert {flow: how for program in programs for flow, how in program.how.items()} == {
+        "orders": "native",
+        "all_orders": "native",
+        "large_orders": "native",
+        "people": "fused",
+        "readings": "fused, spark: reads files of JSON with the option multiline",
+    }
     assert sorted(scan for program in programs for scan in program.sources) == [
         f"csv path={lake.here}/people",
         f"json path={lake.here}/orders",

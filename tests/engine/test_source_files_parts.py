@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.core.events import Event, FilesKept
+from anabranch.core.events import Event
+from anabranch.core.events_data import FilesKept
 from anabranch.engine.archive import Cleaned, Cleaner, archived, move_aside
 from anabranch.engine.checkpoint import Checkpoint
 from anabranch.engine.source_files import UNFINISHED

@@ -12,7 +12,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from anabranch.core.events import SourceMaySkip
+from anabranch.core.events_data import SourceMaySkip
 from anabranch.errors import AnabranchError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))

@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 from anabranch import read
 from anabranch.core import crash
 from anabranch.core.declarations import Dataset, Flow, Kind, Pipeline
-from anabranch.core.events import ChannelFailed, EpochPublished, Event, ViewKept
+from anabranch.core.events import ChannelFailed, EpochPublished, Event
+from anabranch.core.events_data import ViewKept
 from anabranch.core.where import Where
 from anabranch.engine import views as engine_views
 from anabranch.engine.run import run

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch.cli.main import main
-from anabranch.core.events import WatermarkShared
+from anabranch.core.events_data import WatermarkShared
 
 if TYPE_CHECKING:
     from conftest import Made

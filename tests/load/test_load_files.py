@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -253,3 +254,25 @@ def test_pyspark_is_not_imported_for_a_check(make_project: MakeProject) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
+
+
+def test_other_threads_may_import_meanwhile(make_project: MakeProject) -> None:
+    project = make_project({"pipelines/a.py": "import helper\n", "pipelines/helper.py": ""})
+    over = threading.Event()
+
+    def importing() -> None:
+        while not over.is_set():
+            for number in range(50):
+                sys.modules[f"_imported_meanwhile_{number}"] = sys
+            for number in range(50):
+                del sys.modules[f"_imported_meanwhile_{number}"]
+
+    thread = threading.Thread(target=importing)
+    thread.start()
+    try:
+        for _ in range(50):
+            load_pipeline(project, with_spark=False)
+            assert "helper" not in sys.modules
+    finally:
+        over.set()
+        thread.join()

@@ -118,9 +118,10 @@ def test_everything_that_can_be_said(write: Any) -> None:
           some_id: {rule: id IS NOT NULL, action: drop}
           one_id: {unique: id, action: fail}
         zones:
-          bronze: {name: "raw_{entity}"}
+          bronze: {name: "raw_{entity}", observe: true}
           silver:
             cadence: 10 minutes
+            observe: [id, price]
             transformers: [{cast: {price: "decimal(10,2)"}}, {validate: {dear: price > 1}}]
     """
     pipeline, problems = found(write({"anabranch.yml": MAIN, "entities/order.yml": order}))
@@ -135,6 +136,8 @@ def test_everything_that_can_be_said(write: Any) -> None:
     )
     assert (silver.trigger, silver.detached, tables["raw_order"].trigger) == (600.0, True, 300.0)
     assert silver.partition_by == ("id",)
+    assert (tables["raw_order"].observe, silver.observe) == ((), ("id", "price"))
+    assert tables["silver.order_rows"].observe is None
     assert [(r.name, r.action.value) for r in tables["silver.order_rows"].expectations] == [
         ("cast_price", "quarantine"),
         ("dear", "quarantine"),

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from http_listener import Listener, QuietHandler
 
 
 @dataclass
-class Receiver:
+class Receiver(Listener):
     """`answers` are used up one by one; without any, requests are taken.
 
     An answer is a status, a status with headers, "hang" (no answer while the receiver lives), "drip" (a byte now and
@@ -22,22 +22,13 @@ class Receiver:
     always: Any = 200
     requests: list[tuple[str, dict[str, str], dict[str, Any]]] = field(default_factory=list)
     taken: dict[str, dict[str, Any]] = field(default_factory=dict)  # by key: what a receiver that looks at keys keeps
-    over: threading.Event = field(default_factory=threading.Event)
 
-    def __enter__(self) -> Receiver:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, args=[0.01], daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.over.set()
-        self._server.shutdown()
-        self._server.server_close()
+    def handler(self) -> type[QuietHandler]:
+        return _handler(self)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}/hook?team=ops"
+        return f"{self.address}/hook?team=ops"
 
     @property
     def keys(self) -> Counter[str]:
@@ -49,8 +40,8 @@ class Receiver:
         return [row["id"] for body in self.taken.values() for row in body["rows"]]
 
 
-def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+def _handler(receiver: Receiver) -> type[QuietHandler]:
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             receiver.requests.append((self.path, dict(self.headers), body))
@@ -79,8 +70,5 @@ def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(text)
 
         do_PUT = do_POST
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 its name there
-            """Say nothing."""
 
     return Handler

@@ -14,15 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.core.events import (
-    ChannelFailed,
-    ChannelProgress,
-    EpochPublished,
-    Event,
-    SinkTold,
-    SourceProgress,
-    ViewKept,
-)
+from anabranch.core.events import ChannelFailed, ChannelProgress, EpochPublished, Event, SourceProgress
+from anabranch.core.events_data import SinkTold, ViewKept
 from anabranch.core.hidden import keep_hidden
 from anabranch.core.quality import FlowQuality
 from anabranch.errors import StateError
@@ -132,7 +125,7 @@ def wait_for(condition: object) -> None:
 
 def test_a_run_is_seen_while_it_works_and_after_it_was_killed(lake: Lake) -> None:
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom anabranch.core.events import ViewKept\n"
+        "import sys, time\nfrom pathlib import Path\nfrom anabranch.core.events_data import ViewKept\n"
         "from anabranch.store.history_writer import HistoryWriter\n"
         "writer = HistoryWriter(Path(sys.argv[1]), 'shop', keep_seconds=9e9, tell=print)\n"
         "writer.put(ViewKept('v', 'why'))\ntime.sleep(60)\n"

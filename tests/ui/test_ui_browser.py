@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,11 @@ from urllib.parse import urlsplit
 
 import pytest
 from ui_served import serving
-from ui_shop import FAILED, make_files
+from ui_shop import CHANNEL, FAILED, make_files
+
+from anabranch.cli.main import main
+from anabranch.load.project import read_project
+from anabranch.watch.detect import look_once, watched
 
 if TYPE_CHECKING:
     from crash_harness import Lake
@@ -111,6 +116,15 @@ def test_every_page_of_a_project_at_rest(opened: Open, address: str) -> None:
     shown(page, ".status", "failed")
     shown(page, "#tile-letters .value", re.compile(r"\d\d"))
     page.locator("figure[data-plot] canvas").nth(3).wait_for()
+    incidents = page.get_by_role("region", name="Open incidents").locator("tbody tr")
+    assert [row.locator(".status").inner_text() for row in incidents.all()] == ["error", "warn"]
+    incidents.last.get_by_role("link", name="silver.orders").click()
+    page.locator("h1", has_text="silver.orders").wait_for()
+    page.get_by_role("link", name="Metrics for Prometheus").click()
+    page.get_by_text(f'anabranch_lag_offsets{{channel="{CHANNEL}"').wait_for()
+    page.go_back()
+    page.goto(address)
+    page.locator("figure[data-plot] canvas").nth(3).wait_for()
     assert "rows/s" in (page.locator(".canvas").first.get_attribute("aria-label") or "")
     click_through(page)
     page.goto(f"{address}/graph")
@@ -120,6 +134,14 @@ def test_every_page_of_a_project_at_rest(opened: Open, address: str) -> None:
     page.locator("#graph a", has_text="silver.orders").first.click()
     page.locator("h1", has_text="silver.orders").wait_for()
     page.locator("table.rows").wait_for()
+    page.get_by_text("orders team", exact=True).wait_for()
+    columns = page.get_by_role("region", name="Where its columns come from")
+    assert columns.get_by_role("row", name="note bronze.events.value unknown").count() == 1
+    assert columns.get_by_role("row", name='unknown: the Python function "clean"').count() == 1
+    profile = page.get_by_role("region", name="Profile of its columns")
+    assert profile.get_by_role("row").count() == 11
+    assert profile.locator("script, img").count() == 0
+    assert page.locator("figure[data-plot^='/plots/nulls'] canvas").count() == 1
     assert page.title().startswith("silver.orders")  # and not what a script in a row would have made of it
     assert page.locator("table.rows script, table.rows img").count() == 0
     page.get_by_role("link", name="bronze.events", exact=True).first.click()
@@ -160,10 +182,18 @@ def test_during_a_live_run(opened: Open, lake: Lake) -> None:
         shown(page, "#graph .kind", "epoch 7")
         page.goto(f"{address}/datasets/everything")
         page.locator("table.rows").wait_for()
+        assert page.get_by_role("heading", name="Profile of its columns").count() == 0
+        assert main(["profile", "everything", "--project", str(lake.folder)]) == 0
+        page.reload()
+        page.get_by_role("region", name="Profile of its columns").get_by_role("row", name="ms number").wait_for()
+        page.goto(f"{address}/metrics")
+        page.get_by_text('anabranch_run_up{pipeline="crash"} 1.0').wait_for()
     child.kill()
 
 
 def test_after_a_crash_and_while_it_is_mended(opened: Open, lake: Lake) -> None:
+    with (lake.folder / "anabranch.yml").open("a") as file:
+        file.write("detectors:\n  - {kind: interruption, on: everything, within: 30 seconds, severity: error}\n")
     lake.land(2)
     lake.finish()
     lake.land(1)
@@ -179,9 +209,22 @@ def test_after_a_crash_and_while_it_is_mended(opened: Open, lake: Lake) -> None:
         shown(page, ".status", "not taken yet")
         shown(page, ".steps li", "1 of 3 sinks")
         picture(page, "epoch-after-a-crash")
+        watcher = opened(address)
+        project = watched(read_project(lake.folder))
+        look_once(project, _unheard, time.time() + 60)
+        shown(watcher, "section:has(#h-incidents) td", "everything")  # both pages notice by themselves
+        watcher.goto(f"{address}/metrics")
+        watcher.get_by_text('anabranch_open_epochs{channel="events",pipeline="crash"} 1.0').wait_for()
+        watcher.goto(address)
         lake.finish()
-        shown(page, ".steps .did", "published")  # the page has noticed by itself
+        shown(page, ".steps .did", "published")
         assert page.locator(".status", has_text="not taken yet").count() == 0
+        look_once(project, _unheard, time.time() + 61)
+        watcher.locator("#h-incidents").wait_for(state="detached")
+
+
+def _unheard(_: dict[str, Any]) -> None:
+    """Nobody sits at the terminal."""
 
 
 def test_nothing_run_yet(opened: Open, tmp_path: Path) -> None:
@@ -201,6 +244,10 @@ def test_by_keyboard_alone(opened: Open, address: str) -> None:
     page.wait_for_url("**/#content")
     assert page.evaluate("document.activeElement.id") == "content"
     page.goto(address)
+    reach(page, "silver.orders")  # of an incident
+    page.keyboard.press("Enter")
+    page.locator("h1", has_text="silver.orders").wait_for()
+    page.goto(address)
     reach(page, "Graph")
     page.keyboard.press("Enter")
     page.locator("#graph[data-drawn]").wait_for()
@@ -217,8 +264,12 @@ def test_by_keyboard_alone(opened: Open, address: str) -> None:
 
 
 def focused(page: Page) -> str:
-    found = "const e = document.activeElement; (e.getAttribute('aria-label') || e.textContent).trim()"
-    return str(page.evaluate(f"(() => {{ {found.replace('; (', '; return (')} }})()"))
+    found = """() => {
+      const e = document.activeElement;
+      const by = document.getElementById(e.getAttribute("aria-labelledby"));
+      return (e.getAttribute("aria-label") || (by || e).textContent).trim();
+    }"""
+    return str(page.evaluate(found))
 
 
 def reach(page: Page, text: str, most: int = 15) -> None:
@@ -294,6 +345,10 @@ def test_on_a_telephone_nothing_sticks_out(opened: Open, address: str) -> None:
         page.goto(f"{address}{path}")
         settled(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+    page.goto(f"{address}/datasets/silver.orders")
+    settled(page)
+    reach(page, "Where its columns come from", most=30)  # what is too wide is scrolled by keyboard as well
+    reach(page, "Profile of its columns")
 
 
 def test_without_scripts_everything_is_there_in_words(opened: Open, address: str) -> None:
@@ -372,3 +427,8 @@ def test_take_the_pictures_of_the_documentation(opened: Open, address: str) -> N
                 if name == "dead-letters":
                     on.locator(".letters summary").nth(2).click()
                 picture(on, file)
+    for file, heading in (("dataset-columns", "#h-lineage"), ("dataset-profile", "#h-profile")):
+        page.goto(f"{address}/datasets/silver.orders")
+        settled(page)
+        page.locator(heading).evaluate("e => window.scrollTo(0, e.getBoundingClientRect().top + scrollY - 80)")
+        picture(page, file)

@@ -52,6 +52,17 @@ def test_every_page_can_be_read_and_leads_nowhere_else(page: Client, address: st
     assert "access-control-allow-origin" not in answer.headers
 
 
+def test_the_profile_of_a_dataset_and_how_its_nulls_moved(page: Client) -> None:
+    text = page.get("/datasets/silver.orders").text
+    assert "Profile of its columns" in text
+    assert "bronze.events epoch 47" in text
+    assert "lines[].sku" in text
+    found = page.get("/plots/nulls.json?dataset=silver.orders").json()
+    assert (found["unit"], found["names"], len(found["data"][0])) == ("% null", ["note"], 48)
+    assert "Profile of its columns" not in page.get("/datasets/silver.clicks").text
+    assert page.get("/plots/nulls.json?dataset=silver.clicks").json()["names"] == []
+
+
 def test_every_link_of_every_page_leads_to_a_page(page: Client) -> None:
     seen, waiting = set(OF_THE_SHOP), list(OF_THE_SHOP)
     while waiting and len(seen) < 120:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from anabranch.connectors.contract import Sink, SinkSpec
 from anabranch.connectors.parquet_files import StagedWriter
 from anabranch.connectors.registry import open_sink
+from anabranch.core.column_lineage import ColumnOrigins, DatasetColumns, How, Influence, RowOrigins
 from anabranch.core.epoch import EpochKey
 from anabranch.core.events import (
     ChannelProgress,
@@ -28,15 +29,17 @@ from anabranch.core.events import (
     RunFailed,
     RunFinished,
     RunStarted,
-    SinkTold,
     SourceProgress,
 )
+from anabranch.core.events_data import ColumnsProfiled, LineageChanged, SinkTold
 from anabranch.core.quality import FlowQuality
 from anabranch.engine.commit import apply, decide, publish
+from anabranch.engine.observe import profile_of
 from anabranch.engine.opened import Opened, open_project
 from anabranch.load.project import read_project
 from anabranch.store.history_writer import HistoryWriter
 from anabranch.store.ledger import Lease, OutputRecord
+from anabranch.watch.detect import look_once, watched
 
 FILES = '''"""A shop: raw events, cleaned orders and users, and what the business looks at."""
 
@@ -50,7 +53,11 @@ def events():
     return spark.readStream.format("kafka").option("subscribe", "shop-events").load()
 
 
-@dp.table(name="silver.orders", comment="Orders that can be billed, one row each")
+@dp.table(
+    name="silver.orders",
+    comment="Orders that can be billed, one row each",
+    table_properties={"anabranch.owner": "orders team", "anabranch.tags.tier": "1"},
+)
 @dp.expect_or_quarantine("has_customer", "customer IS NOT NULL")
 @dp.expect_or_quarantine("positive_amount", "amount > 0")
 @dp.expect("known_country", "country IN ('DE', 'FR', 'PL', 'US')")
@@ -85,6 +92,12 @@ dp.create_sink("orders_topic", "kafka", {"kafka.bootstrap.servers": "localhost:9
 def to_topic():
     return spark.readStream.table("silver.orders")
 '''
+
+DETECTORS = """
+detectors:
+  - {kind: lag, on: silver.orders, unit: offsets, most: 500}
+  - {kind: interruption, on: silver.orders, within: 1 minute, severity: error}
+"""
 
 HOSTILE = '<script>document.title="owned"</script><img src="http://evil.example/x.png" onerror="alert(1)">'
 
@@ -134,7 +147,7 @@ def make_files(folder: Path, name: str = "shop") -> None:
     """The project, not run yet."""
     (folder / "transformations").mkdir(parents=True)
     (folder / "transformations" / "shop.py").write_text(FILES)
-    (folder / "anabranch.yml").write_text(f"name: {name}\nstorage: lake\n")
+    (folder / "anabranch.yml").write_text(f"name: {name}\nstorage: lake\n{DETECTORS}")
 
 
 def make_shop(folder: Path, *, epochs: int = 48, apart: float = 90.0) -> Path:
@@ -156,6 +169,8 @@ def make_shop(folder: Path, *, epochs: int = 48, apart: float = 90.0) -> Path:
             writer.put(RunStarted("shop", (CHANNEL,)))
             if run == 2:
                 writer.put(EpochRecovered(CHANNEL, run * per_run, ("silver.clicks",)))
+            if run in (0, 3):
+                writer.put(_lineage(run * per_run, first=run == 0))
             for number in range(run * per_run, (run + 1) * per_run):
                 at.now += apart
                 _epoch(opened, lease, writer, sinks, number, at)
@@ -164,7 +179,20 @@ def make_shop(folder: Path, *, epochs: int = 48, apart: float = 90.0) -> Path:
             _end(writer, failed=run == RUNS - 1, seconds=per_run * apart)
             opened.ledger.release(lease)
             at.now += apart
+    look_once(watched(read_project(folder)), show=lambda _: None)
     return folder
+
+
+def _lineage(epoch: int, *, first: bool) -> LineageChanged:
+    """Where the columns of orders come from; later on a function cleans the notes."""
+    value = ColumnOrigins(frozenset({Influence("bronze.events", "value", How.TRANSFORMED)}))
+    cleaned = ColumnOrigins(value.used(How.UNKNOWN).direct, unknown=frozenset({'the Python function "clean"'}))
+    columns = {**dict.fromkeys(ORDERS.names, value), "note": value if first else cleaned}
+    columns["raw"] = ColumnOrigins(frozenset({Influence("bronze.events", "value", How.IDENTITY)}))
+    rows = RowOrigins(frozenset({Influence("bronze.events", "kind", How.FILTER)}), reads=frozenset({"bronze.events"}))
+    found = DatasetColumns("silver.orders", columns, rows, "orders team", {"tier": "1"})
+    changed = tuple(columns) if first else ("note",)
+    return LineageChanged(CHANNEL, "silver.orders", epoch, changed, json.dumps(found.as_record()), first)
 
 
 def _sink(opened: Opened, name: str, schema: pa.Schema) -> Sink:
@@ -206,6 +234,8 @@ def _epoch(
         staged.write(pa.RecordBatch.from_pylist(rows[name], schema=SCHEMAS[name]))
         receipts.append(sink.receipt(key, staged.close()))
     aside, good = rows["silver.orders_quarantine"], rows["silver.orders"]
+    profile = profile_of(pa.Table.from_pylist(good, schema=ORDERS))
+    writer.put(ColumnsProfiled(CHANNEL, 1, number, "silver.orders", profile))
     broken = {rule: sum(rule in row["reasons"] for row in aside) for rule in ("has_customer", "positive_amount")}
     broken["known_country"] = sum(row["country"] == "XX" for row in good)
     judged = len(good) + len(aside)

@@ -8,45 +8,104 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from anabranch.cli.output import Table
 from anabranch.cli.show_errors import one_line
 from anabranch.cli.verb import Invocation
+from anabranch.core.lineage import Lineage
 from anabranch.core.where import shown_place
 
 if TYPE_CHECKING:
     from anabranch.core.graph import Graph
-    from anabranch.core.lineage import Lineage, Node
+    from anabranch.core.lineage import Node
     from anabranch.load.project import Project
 
 
 class Direction(StrEnum):
-    """Against the stream or with it."""
+    """Against the stream or with it; the columns of one dataset; or all datasets."""
 
     UP = "up"
     DOWN = "down"
+    COLUMNS = "columns"
+    LIST = "list"
 
 
 def lineage(
     at: Invocation,
-    direction: Annotated[Direction, typer.Argument(help="up: what it is computed from. down: what reads it.")],
-    dataset: Annotated[str, typer.Argument(help="The table, view or sink.")],
+    direction: Annotated[
+        Direction,
+        typer.Argument(
+            help="up: what it is computed from. down: what reads it. columns: its columns, each with what it is "
+            "computed from. list: all datasets, with who answers for them."
+        ),
+    ],
+    dataset: Annotated[str | None, typer.Argument(help="A table, view or sink; DATASET.COLUMN for one column.")] = None,
+    version: Annotated[
+        int | None, typer.Option("--at", min=1, help="The columns as they were: a version that --versions lists.")
+    ] = None,
+    versions: Annotated[bool, typer.Option("--versions", help="List the versions of the columns' lineage.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Ask Spark what the files say now, instead of what the last run found.")
+    ] = False,
+    owner: Annotated[str | None, typer.Option("--owner", help="With list: only what this one answers for.")] = None,
 ) -> None:
-    """Show what a dataset is computed from, or what is computed from it. From the files alone, without Java."""
-    from anabranch.core.names import resolve
-    from anabranch.errors import ProjectError, did_you_mean
+    """Show what a dataset or a column is computed from, or what is computed from it.
+
+    Datasets come from the files alone, columns from what the runs have found: both without Java.
+    """
     from anabranch.load.project import read_project
 
-    graph, found = declared(at, read_project(at.project))
-    name = dataset if dataset in found.by_name else resolve(dataset, graph.datasets, graph.pipeline.home)
+    project = read_project(at.project)
+    if direction is Direction.LIST:
+        _list(at, project, owner)
+        return
+    if dataset is None:
+        raise typer.BadParameter(f"say which dataset: anabranch lineage {direction} DATASET")
+    if direction is Direction.COLUMNS:
+        from anabranch.cli.column_lineage import asked, show_columns, show_versions
+
+        known = asked(at, project, fresh=fresh)
+        if versions:
+            show_versions(at, known, dataset)
+        else:
+            show_columns(at, known, dataset, version)
+        return
+    if version is not None or versions:
+        raise typer.BadParameter("--at and --versions go with: anabranch lineage columns DATASET")
+    _up_or_down(at, project, direction, dataset, fresh=fresh)
+
+
+def _up_or_down(at: Invocation, project: Project, direction: Direction, text: str, *, fresh: bool) -> None:
+    from anabranch.core.names import resolve
+    from anabranch.errors import ProjectError, did_you_mean
+
+    graph, found = declared(at, project)
+    name = text if text in found.by_name else resolve(text, graph.datasets, graph.pipeline.home)
+    if name is None and resolve(text.rpartition(".")[0], graph.datasets, graph.pipeline.home):
+        from anabranch.cli.column_lineage import asked, show_down, show_up
+
+        known = asked(at, project, fresh=fresh)
+        of, column = known.name(text)
+        (show_up if direction is Direction.UP else show_down)(at, known, of, column or "")
+        return
     if name is None:
         raise ProjectError(
             "DATASET_UNKNOWN",
-            f'"{dataset}" is no table, view or sink of this pipeline',
-            hint=did_you_mean(dataset, graph.datasets) or f"there are: {', '.join(graph.datasets)}",
+            f'"{text}" is no table, view or sink of this pipeline',
+            hint=did_you_mean(text, graph.datasets) or f"there are: {', '.join(graph.datasets)}",
         )
     part = found.up(name) if direction is Direction.UP else found.down(name)
     after = part.inputs if direction is Direction.UP else part.readers
     document = {"dataset": name, "direction": str(direction), **as_records(part)}
     at.out.show(document, "\n".join(_tree(part, name, {n.name: after(n.name) for n in part.nodes})))
+
+
+def _list(at: Invocation, project: Project, owner: str | None) -> None:
+    _, found = declared(at, project)
+    nodes = [n for n in found.nodes if not n.is_outside and (owner is None or (n.owner or "").lower() == owner.lower())]
+    records = as_records(Lineage(tuple(nodes), ()))["nodes"]
+    shown = [{**row, "tags": ", ".join(f"{k}: {v}" for k, v in row["tags"].items())} for row in records]
+    empty = "no dataset" if owner is None else f'"{owner}" answers for no dataset'
+    at.out.show(records, Table(shown, ("name", "kind", "owner", "tags", "where"), empty=empty))
 
 
 def declared(at: Invocation, project: Project) -> tuple[Graph, Lineage]:
@@ -78,6 +137,8 @@ def as_records(found: Lineage) -> dict[str, Any]:
                 "channel": node.channel,
                 "format": node.format,
                 "comment": node.comment,
+                "owner": node.owner,
+                "tags": dict(node.tags),
                 "where": shown_place(node.where) if node.where else None,
             }
             for node in found.nodes
@@ -135,4 +196,5 @@ def _tree(found: Lineage, root: str, after: Mapping[str, Sequence[str]]) -> list
 
 def _described(node: Node) -> str:
     place = f"  {shown_place(node.where)}" if node.where else ""
-    return f"{node.name}  {node.kind}{place}"
+    owner = f"  owner: {node.owner}" if node.owner else ""
+    return f"{node.name}  {node.kind}{place}{owner}"

@@ -4,7 +4,8 @@ A new verb is a function in a file of this folder, like `check`, and one line be
 inside the function, so that `--help` and the light verbs start at once.
 
 Exit codes: 0 done, 1 failed, 2 usage, set-up or project, 3 the plan has changes (only where asked for), 4 stopped by
-the data, 5 a commit's state is unknown, 6 another run holds the channel, 130 interrupted.
+the data, 5 a commit's state is unknown, 6 another run holds the channel, 7 incidents are open (`watch --once`), 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ from anabranch.cli.history import history
 from anabranch.cli.import_check import import_check
 from anabranch.cli.init import init
 from anabranch.cli.lineage import lineage
+from anabranch.cli.metrics import metrics
 from anabranch.cli.plan import dry_run, plan
+from anabranch.cli.profile import profile
 from anabranch.cli.run import run
 from anabranch.cli.schema import schema
 from anabranch.cli.show import show, sql
@@ -40,6 +43,7 @@ from anabranch.cli.status import status
 from anabranch.cli.ui import ui
 from anabranch.cli.upkeep import drop, recover, reset, vacuum
 from anabranch.cli.verb import Invocation, add_shared, add_verb
+from anabranch.cli.watch import watch
 from anabranch.core.hidden import hide
 from anabranch.errors import AnabranchError, InternalError, Interrupted, disk_failure
 
@@ -74,13 +78,16 @@ add_verb(app, plan)
 add_verb(app, dry_run)
 add_verb(app, run)
 add_verb(app, status)
+add_verb(app, watch)
 add_verb(app, history)
 add_verb(app, epochs)
 add_verb(app, events)
 add_verb(app, graph)
 add_verb(app, lineage)
+add_verb(app, metrics)
 add_verb(app, ui)
 add_verb(app, show)
+add_verb(app, profile)
 add_verb(app, sql)
 add_verb(app, recover)
 add_verb(app, reset)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from anabranch.core.events import (
-    Backfilled,
     ChannelFailed,
     ChannelProgress,
     ChannelRetried,
@@ -18,8 +17,8 @@ from anabranch.core.events import (
     RunFailed,
     RunFinished,
     RunStarted,
-    ViewKept,
 )
+from anabranch.core.events_data import Backfilled, ViewKept
 from anabranch.core.quality import by_dataset
 
 

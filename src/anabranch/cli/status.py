@@ -12,6 +12,7 @@ from anabranch.cli.epochs import quality_records
 from anabranch.cli.history import run_record
 from anabranch.cli.output import Facts, Part, Table, TextOutput, console
 from anabranch.cli.verb import Invocation
+from anabranch.cli.watch import open_record
 from anabranch.errors import StateError
 from anabranch.store.status import RECENT, channel_record, moment
 
@@ -62,6 +63,9 @@ def _watch(at: Invocation, project: Project) -> None:
 def _look(at: Invocation, project: Project) -> tuple[dict[str, Any], list[Part]]:
     from anabranch.read import open_ledger
     from anabranch.store.history import History
+    from anabranch.store.lineage_versions import newest_lineage
+    from anabranch.watch.alerts import incident_record
+    from anabranch.watch.incidents import incidents_of
 
     history = History.of(project.storage)
     with open_ledger(project) as (ledger, found):
@@ -71,10 +75,12 @@ def _look(at: Invocation, project: Project) -> tuple[dict[str, Any], list[Part]]
         recent = {c.channel: ledger.epochs(pipeline, channel=c.channel, limit=RECENT) for c in known}
         channels = [channel_record(c.channel, c.generation, recent[c.channel], holders) for c in known]
         cut = ledger.cut(pipeline)
-    last_run = None
+    last_run, incidents, owners = None, [], dict[str, str | None]()
     try:  # what it adds is worth having, and no reason to show nothing
         last_run = next((run_record(run) for run in history.runs(limit=1)), None)
         channels = [{**row, **_reading(history, row["channel"])} for row in channels]
+        owners = {name: one.lineage.owner for name, one in newest_lineage(history).items()}
+        incidents = [incident_record(incident) for incident in incidents_of(project).open()]
     except StateError as error:
         at.out.note(f"{error.message} ({error.code})")
     tables = [
@@ -83,7 +89,11 @@ def _look(at: Invocation, project: Project) -> tuple[dict[str, Any], list[Part]]
     ]
     quality = [row for found in recent.values() for row in quality_records(found)]
     document = {"last_run": last_run, "channels": channels, "tables": tables, "quality": quality}
+    document["incidents"] = incidents
+    document["tables"] = [{**row, "owner": owners.get(str(row["table"]))} for row in tables]
     parts: list[Part] = [Facts({"last run": _in_words(last_run)}), ""] if last_run else []
+    if incidents:
+        parts += ["open incidents", Table([open_record(each) for each in incidents]), ""]
     parts += [Table(channels, empty="no channels yet"), "", Table(tables, empty="nothing published yet")]
     if quality:
         parts += ["", f"rules, over the last {RECENT} epochs of each channel", Table(quality)]
@@ -93,7 +103,8 @@ def _look(at: Invocation, project: Project) -> tuple[dict[str, Any], list[Part]]
 def _without_clocks(document: dict[str, Any]) -> dict[str, Any]:
     """What is worth showing again when it differs; that a run still goes on is not."""
     run = {k: v for k, v in (document["last_run"] or {}).items() if k not in ("seconds", "seen")}
-    return {**document, "last_run": run}
+    incidents = [each["incident"] for each in document["incidents"]]
+    return {**document, "last_run": run, "incidents": incidents}
 
 
 def _in_words(run: dict[str, Any]) -> str:

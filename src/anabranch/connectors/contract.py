@@ -81,6 +81,7 @@ class Staging:
     partition_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     transforms: tuple[Part, ...] = ()
+    observe: tuple[str, ...] | None = None  # columns whose values are profiled on the way; () for all
 
 
 class Sink(Protocol):

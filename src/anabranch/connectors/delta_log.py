@@ -66,7 +66,7 @@ def commit_version(folder: Folder, app: str, epoch: int, newest: int) -> int | N
         raw = folder.read(commit_path(version))
         if raw is None:
             return None
-        for transaction in _actions(raw, "txn"):
+        for transaction in actions(raw, "txn"):
             if transaction["appId"] == app:
                 if transaction["version"] == epoch:
                     return version
@@ -109,7 +109,7 @@ class Log:
         for _, raw in self.newest_first():
             if named == wanted:
                 break
-            named |= {unquote(action["path"]) for action in _actions(raw, "add", "remove")} & wanted
+            named |= {unquote(action["path"]) for action in actions(raw, "add", "remove")} & wanted
         return named
 
     def never_named(self, files: list[Found]) -> list[Found]:
@@ -127,7 +127,7 @@ class Log:
         for found, raw in self.newest_first():
             if found.modified < moment - _CLOCKS_APART:
                 break
-            removed |= {unquote(action["path"]) for action in _actions(raw, "remove")}
+            removed |= {unquote(action["path"]) for action in actions(raw, "remove")}
         return removed
 
 
@@ -162,7 +162,8 @@ def _text(value: Any, kind: Any) -> str:
     return str(value) if isinstance(kind, str) and kind.startswith("decimal") else json.dumps(value)
 
 
-def _actions(raw: bytes, *kinds: str) -> Iterator[Any]:
+def actions(raw: bytes, *kinds: str) -> Iterator[Any]:
+    """The actions of these kinds in a commit."""
     marks = [f'"{kind}"'.encode() for kind in kinds]
     for line in raw.splitlines():
         if any(mark in line for mark in marks):

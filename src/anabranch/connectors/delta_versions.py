@@ -34,8 +34,8 @@ def arrow_dataset(location: str, version: int) -> ds.Dataset:
 
     Made here and not by `DeltaTable.to_pyarrow_dataset`, which skips files that lack a bound others have.
     """
-    table = _at(location, version)
-    _check_readable(location, table)
+    table = table_at(location, version)
+    check_readable(location, table)
     folder = Folder(location)
     files = pa.table(table.get_add_actions()).to_batches()
     gone = folder.missing(live_files(table))
@@ -95,7 +95,8 @@ def _struct(batch: pa.RecordBatch, column: str, row: int) -> dict[str, pa.Scalar
     return dict(batch[column][row].items()) if column in batch.schema.names and batch[column][row].is_valid else {}
 
 
-def _check_readable(location: str, table: DeltaTable) -> None:
+def check_readable(location: str, table: DeltaTable) -> None:
+    """Refuse a table that means something else than its files say."""
     if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
         raise _unsupported(location, "the table has column mapping")
     known = {
@@ -129,11 +130,11 @@ def vacuum(location: str, keep_versions: Iterable[int], *, older_than_hours: flo
     the log goes what is as old and comes before the oldest of those versions: every file in it slows commits down.
     """
     folder = Folder(location)
-    newest = _at(location, None)
+    newest = table_at(location, None)
     if "deletionVectors" in (newest.protocol().writer_features or ()):
         raise _unsupported(location, "the table has deletion vectors")
     versions = {int(newest.version()), *keep_versions}
-    needed = {path for version in sorted(versions) for path in live_files(_at(location, version))}
+    needed = {path for version in sorted(versions) for path in live_files(table_at(location, version))}
     horizon = time.time() - older_than_hours * _HOUR
     log = Log.of(folder)
     if not log.reaches(horizon):
@@ -161,7 +162,8 @@ def _maybe_staged(log: Log, files: list[Found]) -> set[str]:
     return {f.path for f in files} - log.ever_named(files)
 
 
-def _at(location: str, version: int | None) -> DeltaTable:
+def table_at(location: str, version: int | None) -> DeltaTable:
+    """A version of a table, or the newest."""
     try:
         with Folder(location).asked():
             return DeltaTable(location, version=version)

@@ -84,7 +84,7 @@ class KafkaSink(SpooledSink):
             already = newest is not None and newest >= key.epoch
             if not already:
                 marker = self._markers.value(key, receipt, self._topic)
-                sender.send(key.epoch, lambda: self._messages(receipt), marker)
+                sender.send(key.epoch, lambda: self._messages(key, receipt), marker)
                 crash.point("committed", self.name)
         except BaseException:
             sender.close()  # whatever it was, the next call looks into the topic before it sends
@@ -148,12 +148,12 @@ class KafkaSink(SpooledSink):
         layout = Layout.of(rows, self.spec.options, self.name)
         self._values.check(rows, layout.values)
 
-    def _messages(self, receipt: Receipt) -> Iterator[Message]:
+    def _messages(self, key: EpochKey, receipt: Receipt) -> Iterator[Message]:
         ordered = replace(receipt, files=tuple(sorted(receipt.files, key=_written_order)))
         layout: Layout | None = None
         for batch in self.spool.batches(ordered):
             layout = layout or Layout.of(batch.schema, self.spec.options, self.name)
-            yield from layout.messages(batch, self._values)
+            yield from layout.messages(batch, self._values, key)
 
     def _new_partitions(self) -> int:
         said = self.spec.option("create")

@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from anabranch.core.epoch import EpochKey
+from anabranch.core.origin import ORIGIN_HEADERS, ROW_ORIGIN
 from anabranch.errors import ProjectError
 
 #: Columns of a frame that came from Kafka; as with Spark's own sink they say nothing when rows go there raw.
@@ -16,8 +18,10 @@ _IGNORED = ("topic", "offset", "timestamp", "timestampType")
 #: Makes the values of a batch: bytes, or null for a message without a value.
 Encode = Callable[[pa.RecordBatch, tuple[str, ...]], list[bytes | None]]
 
+Headers = list[tuple[str, str | bytes | None]]
+
 #: Value, key, headers, partition, time in milliseconds.
-Message = tuple[bytes | None, bytes | None, list[tuple[str, str | bytes | None]] | None, int, int]
+Message = tuple[bytes | None, bytes | None, Headers | None, int, int]
 
 ANY_PARTITION = -1
 NOW = 0
@@ -32,6 +36,7 @@ class Layout:
     partition: str | None
     timestamp: str | None
     values: tuple[str, ...]  # the columns that the value is made of; the key is one of them
+    origin: str | None = None  # where a row came from, which becomes headers
 
     @classmethod
     def of(cls, schema: pa.Schema, options: Mapping[str, str], sink: str) -> Layout:
@@ -50,19 +55,28 @@ class Layout:
         if raw:
             named = {p: c or (p if p in schema.names and p != "timestamp" else None) for p, c in named.items()}
         beside = {column for part, column in named.items() if column and part != "key"}
+        wanted = options.get("origin.headers", "").strip().lower() == "true"
+        origin = ROW_ORIGIN if wanted and ROW_ORIGIN in schema.names else None
+        beside |= {origin} if origin else set()
         values = tuple(name for name in schema.names if name not in beside)
         if raw:
             values = _raw_value(sink, tuple(name for name in values if name != named["key"]))
-        layout = cls(named["key"], named["headers"], named["partition"], named["timestamp"], values)
+        layout = cls(named["key"], named["headers"], named["partition"], named["timestamp"], values, origin)
         layout._check(schema, sink, raw=raw)
         return layout
 
-    def messages(self, batch: pa.RecordBatch, encode: Encode) -> Iterator[Message]:
-        """The messages of a batch, in its order."""
+    def messages(self, batch: pa.RecordBatch, encode: Encode, key: EpochKey | None = None) -> Iterator[Message]:
+        """The messages of a batch, in its order; `key` is that of the epoch, for headers that say where rows are from.
+
+        An epoch that is sent again has the same rows and the same key, and so the same headers.
+        """
         rows = batch.num_rows
         values = encode(batch, self.values)
         keys = byte_list(batch.column(self.key)) if self.key else [None] * rows
-        headers = _headers(batch.column(self.headers)) if self.headers else [None] * rows
+        headers: list[Headers | None] = _headers(batch.column(self.headers)) if self.headers else [None] * rows
+        if self.origin and key:
+            origins = _origin_headers(batch.column(self.origin), key)
+            headers = [[*(own or ()), *more] for own, more in zip(headers, origins, strict=True)]
         partitions = _whole(batch.column(self.partition), ANY_PARTITION) if self.partition else [ANY_PARTITION] * rows
         times = _milliseconds(batch.column(self.timestamp)) if self.timestamp else [NOW] * rows
         return zip(values, keys, headers, partitions, times, strict=True)
@@ -113,8 +127,21 @@ def _raw_value(sink: str, columns: tuple[str, ...]) -> tuple[str, ...]:
     return ("value",)
 
 
-def _headers(array: pa.Array) -> list[list[tuple[str, str | bytes | None]] | None]:
+def _headers(array: pa.Array) -> list[Headers | None]:
     return [None if row is None else [_header(entry) for entry in row] for row in array.to_pylist()]
+
+
+def _origin_headers(array: pa.Array, key: EpochKey) -> list[Headers]:
+    """Who sent a message, and from where its row came; what is not known is left out."""
+    sent = {"pipeline": key.pipeline, "channel": key.channel, "generation": key.generation, "epoch": key.epoch}
+    return [
+        [
+            (ORIGIN_HEADERS + name, str(value).encode())
+            for name, value in {**sent, **(row or {})}.items()
+            if value is not None
+        ]
+        for row in array.to_pylist()
+    ]
 
 
 def _header(entry: Any) -> tuple[str, str | bytes | None]:

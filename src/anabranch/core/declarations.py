@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from anabranch.core.changes import Changes
+from anabranch.core.detectors import Detector
 from anabranch.core.names import HOME
 from anabranch.core.where import Where
 
@@ -85,7 +86,9 @@ class Dataset:
     epoch_column: str | None = None  # a column that gets the number of the epoch when a row is written
     owner: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
+    origin: bool = False  # every row says where it came from
     trigger: float | None = None  # seconds between two looks of its channel for new rows; the project's without it
+    observe: tuple[str, ...] | None = None  # columns that are profiled as rows are written; () for all of them
     detached: bool = False  # fed by a channel of its own, which reads the tables before it as they come
 
     @property
@@ -130,3 +133,4 @@ class Pipeline:
     flows: tuple[Flow, ...]
     where: Where
     home: tuple[str, str] = HOME  # the catalogue and the database that names leave out
+    detectors: tuple[Detector, ...] = ()

@@ -5,29 +5,36 @@ The text is as it came: whoever prints it on a terminal or a page makes it harml
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Literal
 
 from anabranch.core.events import (
-    Backfilled,
     ChannelFailed,
     ChannelProgress,
     ChannelRetried,
-    Compacted,
     EpochDiscarded,
     EpochPublished,
     EpochRecovered,
     EpochRestaged,
     Event,
     EventsDropped,
-    FilesKept,
-    LeftoversRemoved,
     Notice,
-    OutputsRemoved,
-    QueryChanged,
+    NotSent,
     RunFailed,
     RunFinished,
     RunStarted,
+)
+from anabranch.core.events_data import (
+    Backfilled,
+    ColumnsProfiled,
+    Compacted,
+    FilesKept,
+    LeftoversRemoved,
+    LineageChanged,
+    OutputsRemoved,
+    ProfileFailed,
+    QueryChanged,
     SinkTold,
     SourceMaySkip,
     ViewKept,
@@ -64,6 +71,12 @@ def words(event: Event) -> list[Piece]:
             return _channel(event)
         case ChannelProgress():
             return _progress(event)
+        case ColumnsProfiled(_, _, epoch, dataset, profile):
+            text = f"  epoch {epoch}  profiled {count(len(profile.columns), 'column')} of {count(profile.rows, 'row')}"
+            return [(dataset, "name"), (text, "quiet")]
+        case ProfileFailed(_, epoch, dataset, reason):
+            text = f"  its rows were written, but not profiled: {reason}"
+            return [(dataset, "name"), (f"  epoch {epoch}", ""), (text, "warn")]
         case QueryChanged(dataset, where):
             text = f"  its query changed ({where}): the rows it has are those of the old one; to rebuild them: "
             return [(dataset, "name"), (text, "warn"), (f"anabranch run --full-refresh {dataset}", "")]
@@ -75,6 +88,11 @@ def words(event: Event) -> list[Piece]:
             return [(sink, "name"), (f"  put {count(files, 'small file')} together  {seconds:.2f} s", "quiet")]
         case LeftoversRemoved(sink, files, size):
             return [(sink, "name"), (f"  removed {count(files, 'leftover file')}, {shown_size(size)}", "quiet")]
+        case NotSent(to, message):
+            return [(to, "name"), (f"  {message}", "warn")]
+        case LineageChanged(_, dataset, epoch, changed):
+            what = f"column lineage changed: {', '.join(changed)}" if changed else "lineage changed"
+            return [(dataset, "name"), (f"  {what}, from epoch {epoch} on", "quiet")]
         case EventsDropped(number):
             return [(f"{count(number, 'event')} came too fast to be written down", "warn")]
         case _:
@@ -105,6 +123,9 @@ def _published(event: EpochPublished) -> list[Piece]:
         line.append((f"  {sum(event.times.values()):.2f} s ({shown_steps(event.times)})", "quiet"))
     if len(event.rows) > 1 and event.window:
         line.append((f"  torn window for plain readers {event.window * 1000:,.0f} ms", "quiet"))
+    if event.native_share is not None:
+        # Rounded down: what is not all is not shown as all.
+        line.append((f"  native {math.floor(event.native_share * 10_000) / 100:g} %", "quiet"))
     return [*line, *((f"  {q.in_words()}", "warn") for q in by_dataset(event.quality) if not q.is_good)]
 
 

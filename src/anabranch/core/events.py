@@ -1,4 +1,7 @@
-"""The event vocabulary: what the engine says while it works. Progress, logs and history all read these."""
+"""What the engine says while it works: events of runs, channels and epochs. Progress, logs and history read these.
+
+Those of sources and datasets are in `events_data`; `event_kinds` knows them all.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
 from anabranch.core.hidden import hide
+from anabranch.core.places import ChannelParts
 from anabranch.core.quality import FlowQuality
 
 
@@ -49,6 +53,7 @@ class RunStarted(Event):
     kind: ClassVar[str] = "run_started"
     pipeline: str
     channels: tuple[str, ...]
+    parts: tuple[ChannelParts, ...] = ()  # what each of them reads, writes and judges
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,20 @@ class EventsDropped(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class NotSent(Event):
+    """What was to be told outside the project (lineage, spans) could not be; the run itself is well.
+
+    It is told once when that begins, and once at the end of the run with how much was lost.
+    """
+
+    kind: ClassVar[str] = "not_sent"
+    level: ClassVar[str] = "warn"
+    to: str
+    message: str
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SourceProgress:
     """How far a source was read. `behind` is what it held beyond that, counted in `unit`; None where it cannot tell."""
 
@@ -95,6 +114,7 @@ class SourceProgress:
     rows: int
     behind: int | None = None
     unit: str = ""
+    partitions: Mapping[str, int] = field(default_factory=dict)  # what each of them is behind, where that is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +128,8 @@ class ChannelProgress(Event):
     input_rate: float | None
     process_rate: float | None
     sources: tuple[SourceProgress, ...] = ()
+    first: int | None = None  # the first epoch of those that are told of; None for the last one alone
+    event_times: Mapping[str, float] = field(default_factory=dict)  # newest, oldest, mean; needs a watermark
 
     @property
     def behind(self) -> Mapping[str, int]:
@@ -128,6 +150,20 @@ class EpochPublished(Event):
     times: Mapping[str, float] = field(default_factory=dict)
     window: float = 0.0  # between the first and the last sink's commit: what plain readers may see torn
     quality: tuple[FlowQuality, ...] = ()  # of the flows into datasets with expectations
+    applied: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # within `apply`: when each sink took it
+    records: Mapping[str, int] = field(
+        default_factory=dict
+    )  # of native flows: how many were "native", how many Spark's
+
+    @property
+    def native_share(self) -> float | None:
+        """How much of the records of native flows was computed natively; None without such flows.
+
+        >>> EpochPublished("c", 1, 0, {}, records={"native": 9998, "spark": 2}).native_share
+        0.9998
+        """
+        total = sum(self.records.values())
+        return self.records.get("native", 0) / total if total else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,107 +200,6 @@ class EpochDiscarded(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class SinkTold(Event):
-    """A sink has something to say that stops nothing: rows it keeps for later, rows that were refused."""
-
-    kind: ClassVar[str] = "sink_told"
-    level: ClassVar[str] = "warn"
-    sink: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Compacted(Event):
-    """Small files of a table were put together; its rows are the same."""
-
-    kind: ClassVar[str] = "compacted"
-    sink: str
-    files: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class LeftoversRemoved(Event):
-    """Files of dead attempts were removed."""
-
-    kind: ClassVar[str] = "leftovers_removed"
-    sink: str
-    files: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class FilesKept(Event):
-    """Files that a published epoch has read were neither archived nor deleted."""
-
-    kind: ClassVar[str] = "files_kept"
-    level: ClassVar[str] = "warn"
-    channel: str
-    files: tuple[str, ...]
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class SourceMaySkip(Event):
-    """A source is set up to go on without rows that are gone before they were read."""
-
-    kind: ClassVar[str] = "source_may_skip"
-    level: ClassVar[str] = "warn"
-    channel: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class WatermarkShared(Event):
-    """Flows of a channel wait for each other, because a query has one watermark."""
-
-    kind: ClassVar[str] = "watermark_shared"
-    level: ClassVar[str] = "warn"
-    channel: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class OutputsRemoved(Event):
-    """Outputs that the channel had are no longer declared; their tables stay as they are."""
-
-    kind: ClassVar[str] = "outputs_removed"
-    level: ClassVar[str] = "warn"
-    channel: str
-    outputs: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class QueryChanged(Event):
-    """The flows of a table compute something else than when its rows were made; from now on they do."""
-
-    kind: ClassVar[str] = "query_changed"
-    level: ClassVar[str] = "warn"
-    dataset: str
-    where: str
-
-
-@dataclass(frozen=True, slots=True)
-class Backfilled(Event):
-    """Outputs were given the rows of all epochs up to the newest one; the others were not touched."""
-
-    kind: ClassVar[str] = "backfilled"
-    channel: str
-    epoch: int
-    rows: Mapping[str, int]
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class ViewKept(Event):
-    """A materialized view was left as it is."""
-
-    kind: ClassVar[str] = "view_kept"
-    view: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class ChannelRetried(Event):
     """A channel stopped for a reason that may pass; it is started again after a wait, in seconds."""
 
@@ -290,42 +225,3 @@ class ChannelFailed(Event):
 
 
 Listener = Callable[[Event], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """What an event is about, as far as it says so; `place` is `file:line`."""
-
-    pipeline: str | None = None
-    channel: str | None = None
-    flow: str | None = None
-    dataset: str | None = None
-    epoch: int | None = None
-    place: str | None = None
-
-
-def origin(event: Event) -> Origin:
-    """What an event is about.
-
-    >>> origin(SinkTold("alerts", "3 rows kept")).dataset, origin(EpochDiscarded("requests", 4, "why")).epoch
-    ('alerts', 4)
-    """
-    said = {f.name: getattr(event, f.name) for f in fields(event)}
-    dataset = said.get("dataset") or said.get("sink") or said.get("view")
-    return Origin(
-        said.get("pipeline"),
-        said.get("channel") or said.get("view"),
-        said.get("flow"),
-        dataset,
-        said.get("epoch"),
-        said.get("where") or None,
-    )
-
-
-def vocabulary() -> dict[str, tuple[str, ...]]:
-    """Every kind of event with its fields.
-
-    >>> vocabulary()["epoch_discarded"]
-    ('channel', 'epoch', 'reason')
-    """
-    return {c.kind: tuple(f.name for f in fields(c)) for c in Event.__subclasses__()}

@@ -59,6 +59,8 @@ def _channel_text(part: ChannelPlan) -> str:
 def _details(part: ChannelPlan, dataset: Dataset) -> list[str]:
     """What is to be said of an output below its line."""
     said = [_by_key(changes)] if (changes := _changes(part, dataset)) else []
+    said += [_answers(dataset)] if dataset.owner or dataset.tags else []
+    said += ["every row says where it came from"] if dataset.origin else []
     said.append(_promise(dataset))
     said += [f"not promised: {text}" for text in _not_promised(dataset)]
     rules: list[Expectation | Unique] = [*dataset.expectations, *dataset.unique]
@@ -66,6 +68,12 @@ def _details(part: ChannelPlan, dataset: Dataset) -> list[str]:
         named = ", ".join(f"{rule.action} {rule.name}" for rule in rules)
         said.append(f"{len(rules)} rule{'s' if len(rules) != 1 else ''}: {named}")
     return said
+
+
+def _answers(dataset: Dataset) -> str:
+    """Who answers for an output, and its tags."""
+    owner = [f"owner: {dataset.owner}"] if dataset.owner else []
+    return ", ".join([*owner, *(f"{name}: {value}" for name, value in dataset.tags.items())])
 
 
 def _promise(dataset: Dataset) -> str:
@@ -153,6 +161,9 @@ def _record(step: Step, part: ChannelPlan) -> dict[str, Any]:
                 "changes": _changes_record(_changes(part, dataset)),
                 "promise": _promise(dataset),
                 "not_promised": list(_not_promised(dataset)),
+                "owner": dataset.owner,
+                "tags": dict(dataset.tags),
+                "origin": dataset.origin,
                 "where": str(dataset.where),
             }
         case Decide():

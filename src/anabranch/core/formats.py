@@ -193,6 +193,7 @@ KAFKA = Format(
         "kafka.*",
         "key",
         "headers",
+        "origin.headers",
         "partition",
         "timestamp",
         "value.format",

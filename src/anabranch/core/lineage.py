@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from anabranch.core.declarations import Dataset
@@ -30,6 +30,8 @@ class Node:
     where: Where | None = None
     format: str | None = None
     comment: str | None = None
+    owner: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_outside(self) -> bool:
@@ -123,7 +125,8 @@ def lineage(graph: Graph, channels: Mapping[str, str], sources: Mapping[str, Seq
         shared = channels.get(dataset.name)
         own.append(_node(dataset, str(dataset.kind), shared))
         if aside := quarantine_of(dataset):
-            own.append(_node(aside, QUARANTINE, shared))
+            # Whoever answers for a dataset answers for the rows it did not take.
+            own.append(_node(replace(aside, owner=dataset.owner, tags=dataset.tags), QUARANTINE, shared))
             edges.append(Edge(dataset.name, aside.name, dataset.name, aside.where))
     unsure = tuple(f.name for f in graph.pipeline.flows if not f.inputs_known)
     return Lineage((*outside.values(), *own), tuple(dict.fromkeys(edges)), unsure)
@@ -131,4 +134,4 @@ def lineage(graph: Graph, channels: Mapping[str, str], sources: Mapping[str, Seq
 
 def _node(dataset: Dataset, kind: str, channel: str | None) -> Node:
     stored = dataset.format if dataset.is_output else None
-    return Node(dataset.name, kind, channel, dataset.where, stored, dataset.comment)
+    return Node(dataset.name, kind, channel, dataset.where, stored, dataset.comment, dataset.owner, dataset.tags)

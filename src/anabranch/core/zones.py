@@ -69,6 +69,7 @@ class Zone:
     properties: Mapping[str, str] = field(default_factory=dict)
     cadence: float | None = None  # seconds; the zone has a channel of its own
     comment: str | None = None
+    observe: tuple[str, ...] | None = None  # columns that are profiled; () for all of them
 
 
 @dataclass(frozen=True, slots=True)

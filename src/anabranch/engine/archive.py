@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anabranch.core.events import FilesKept, Listener
+from anabranch.core.events import Listener
+from anabranch.core.events_data import FilesKept
 from anabranch.engine.source_files import ARCHIVE, CLEAN, local_root
 from anabranch.engine.source_files_log import entries, entries_of, local_path
 

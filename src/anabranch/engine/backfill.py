@@ -13,14 +13,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from anabranch.core.epoch import EpochKey
-from anabranch.core.events import Backfilled, Listener, SinkTold
+from anabranch.core.events import Listener
+from anabranch.core.events_data import Backfilled, SinkTold
 from anabranch.core.plan import ChannelPlan, RunFlow, StageOutput
 from anabranch.core.quality import check, quarantine_of
 from anabranch.engine.batch import Tables, batch_frame, is_table
 from anabranch.engine.planning import Planned
 from anabranch.engine.program import Program, make_program
 from anabranch.engine.sources_at_rest import at_rest, files_read
-from anabranch.engine.stage import stage
+from anabranch.engine.stage import Wanted, stage
 from anabranch.errors import StateError
 from anabranch.read import at_version
 from anabranch.store.ledger import EpochRecord, Lease, OutputRecord
@@ -73,7 +74,7 @@ class Past:
         `said` is the epoch that quarantined rows name. How many rows each output got.
         """
         stagings = {name: sinks[name].staging(key, lease.token) for name, key in keys.items()}
-        staged = stage(program.parts, program.frame, stagings, said, small=False)
+        staged = stage(Wanted(program.parts, stagings, said), program.frame, small=False).staged
         check(staged.quality)
         places = {d.name: self.opened.storage.location(d) for d in part.outputs}
         rows = {}

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from anabranch.core.declarations import Flow, Kind
 from anabranch.core.graph import Graph
 from anabranch.engine.dataset_names import reading
-from anabranch.engine.flows import call, missing, union_of
+from anabranch.engine.flows import call_into, missing, union_of
 from anabranch.engine.patched import patched
 from anabranch.engine.quality import kept
 from anabranch.errors import UserCodeError
@@ -42,7 +42,7 @@ def _called(spark: SparkSession, graph: Graph, flow: Flow, tables: Tables, regis
         _register(spark, graph, name, tables, registered)
     while True:
         try:
-            return call(spark, flow)
+            return call_into(spark, graph, flow)
         except UserCodeError as error:
             # A name that is computed could not be known before.
             found = missing(error, graph)

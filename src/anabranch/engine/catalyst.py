@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType, StructType, _parse_datatype_json_string
 
 from anabranch.core.epoch import digest
 from anabranch.core.hidden import hide
@@ -28,6 +30,11 @@ _IDENTIFYING = ("path", "subscribe", "subscribepattern", "assign", "topic", "dbt
 
 #: The column with a file's path, size and time, which Spark adds to a source where a query asks for it.
 METADATA_COLUMN = "_metadata"
+
+#: Expressions that ask for the time of the batch.
+CLOCKS = ("CurrentTimestamp", "Now")
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 #: A node of a plan, an expression or an attribute: an object of the JVM.
 Node = Any
@@ -61,6 +68,11 @@ def identity(attribute: Node) -> int:
     """The number by which plans know an attribute or an alias, whatever it is called."""
     number: int = attribute.exprId().id()
     return number
+
+
+def type_of(attribute: Node) -> DataType:
+    """The type of an attribute or expression, as Python has it."""
+    return _parse_datatype_json_string(attribute.dataType().json())
 
 
 def analyzed(frame: DataFrame) -> Node:
@@ -181,6 +193,17 @@ def collect_arrow(frame: DataFrame) -> list[pa.RecordBatch]:
     return batches
 
 
+def frame_of(session: SparkSession, rows: pa.Table, types: StructType) -> DataFrame:
+    """A frame of rows that are here.
+
+    `createDataFrame` makes its session the active one of the whole process: in an epoch that is one of the query's own,
+    which whoever asks later for the session would be given.
+    """
+    zone = str(session.conf.get("spark.sql.session.timeZone"))
+    made: DataFrame = session._create_from_arrow_table(rows, types, zone)  # noqa: SLF001
+    return made
+
+
 def too_large_for_driver(error: Exception) -> bool:
     """Whether Spark gave up because the rows are more than a driver may collect."""
     return "spark.driver.maxResultSize" in str(error)
@@ -297,6 +320,31 @@ class Catalyst:
         if not replaced:
             return plan
         return plan.rewriteAttrs(self._attribute_map(self.seq(self._pair(old, new) for old, new in replaced.values())))
+
+    def setting(self, key: str) -> str:
+        """A setting of the session."""
+        return str(self._spark.conf.get(key))
+
+    def at_time(self, plan: Node, now: datetime) -> Node:
+        """The plan with every question what time it is answered."""
+        if not plan.containsPattern(self._patterns.CURRENT_LIKE()):
+            return plan
+        micros = round((now - _EPOCH) / timedelta(microseconds=1))
+        return self._answered(plan, self.e.Literal(micros, self._types.TimestampType))
+
+    def _answered(self, node: Node, time: Node) -> Node:
+        if not node.containsPattern(self._patterns.CURRENT_LIKE()):
+            return node
+        if kind(node) in CLOCKS:
+            return time
+        node = self.with_children(node, [self._answered(child, time) for child in items(node.children())])
+        if kind(node) == "Project":
+            return self._plans.Project(
+                self.seq(self._answered(e, time) for e in items(node.projectList())), node.child()
+            )
+        if kind(node) == "Filter":
+            return self._plans.Filter(self._answered(node.condition(), time), node.child())
+        return node
 
     def frame(self, plan: Node) -> DataFrame:
         """A frame of a plan."""

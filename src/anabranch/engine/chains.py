@@ -348,10 +348,10 @@ class _Shared:
         narrow, replaced = self._put[id(reading)]
         if not replaced and narrow is None:
             return plan
-        return _rereading(catalyst, plan, reading.relation, self._widest.relation, narrow, replaced)
+        return rereading(catalyst, plan, reading.relation, self._widest.relation, narrow, replaced)
 
 
-def _rereading(
+def rereading(
     catalyst: Catalyst,
     plan: Node,
     old: Node,
@@ -359,11 +359,12 @@ def _rereading(
     narrow: list[Node] | None,
     replaced: Replaced,
 ) -> Node:
+    """The plan over another leaf, of which `narrow` are the columns that are seen."""
     children = items(plan.children())
     if not children and plan.fastEquals(old):
         relation = catalyst.rewrite(new, replaced)
         return relation if narrow is None else catalyst.project(narrow, relation)
     if children:
-        inner = [_rereading(catalyst, child, old, new, narrow, replaced) for child in children]
+        inner = [rereading(catalyst, child, old, new, narrow, replaced) for child in children]
         plan = catalyst.with_children(plan, inner)
     return catalyst.rewrite(plan, replaced)

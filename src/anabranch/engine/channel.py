@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
 
 from anabranch.core.epoch import EpochKey, State
-from anabranch.core.events import Listener, OutputsRemoved
+from anabranch.core.events import Listener
+from anabranch.core.events_data import OutputsRemoved
 from anabranch.core.plan import ChannelPlan
 from anabranch.engine.archive import Cleaned, Cleaner
 from anabranch.engine.catalyst import options_of_sources
@@ -21,6 +22,8 @@ from anabranch.engine.checkpoint import Checkpoint
 from anabranch.engine.compact import Compactor
 from anabranch.engine.epoch import ChannelRun, Offsets, Stager
 from anabranch.engine.lease import Heartbeat, lease
+from anabranch.engine.native_pass import stage_batch
+from anabranch.engine.observe import observed_columns
 from anabranch.engine.once import run_once
 from anabranch.engine.opened import Opened, check_formats
 from anabranch.engine.program import Program, make_program, output_schemas
@@ -30,7 +33,6 @@ from anabranch.engine.row_types import arrow_types
 from anabranch.engine.rows import Staged
 from anabranch.engine.session import LOCAL_CHECKPOINT
 from anabranch.engine.source_files_log import check_files
-from anabranch.engine.stage import stage
 from anabranch.engine.stateful import UPDATING
 from anabranch.engine.user_code import with_settings
 from anabranch.errors import StateError
@@ -56,6 +58,7 @@ class Entered:
     heartbeat: Heartbeat
     sinks: Mapping[str, Sink]
     last: EpochRecord | None  # the newest epoch that was decided
+    observe: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the columns to profile, by output
 
     @property
     def key(self) -> EpochKey:
@@ -72,7 +75,14 @@ class Entered:
     def work(self, stager: Stager, checkpoint: Offsets, listener: Listener) -> ChannelRun:
         """What takes batches through their epochs."""
         return ChannelRun(
-            self.opened.ledger, self.lease, self.record.generation, self.sinks, stager, checkpoint, listener
+            self.opened.ledger,
+            self.lease,
+            self.record.generation,
+            self.sinks,
+            stager,
+            checkpoint,
+            listener,
+            self.observe,
         )
 
 
@@ -128,7 +138,8 @@ def stager(program: Program, checkpoint: Checkpoint | None = None) -> Stager:
     def staged(frame: DataFrame, stagings: Mapping[str, Staging], key: EpochKey, *, small: bool) -> Staged:
         if checkpoint and stagings:
             check_files(checkpoint, key.epoch)
-        return stage(program.parts, frame, stagings, key, small=small and program.repeatable)
+        small = small and program.repeatable
+        return stage_batch(program, frame, stagings, key, small=small, checkpoint=checkpoint)
 
     return staged
 
@@ -169,7 +180,7 @@ def enter_channel(
             past.give(held, plan, wanted, sinks, last)
         record = opened.ledger.ensure_channel(pipeline, channel, outputs)
         last = opened.ledger.last(pipeline, channel, record.generation)
-        entered = Entered(opened, record, held, heartbeat, sinks, last)
+        entered = Entered(opened, record, held, heartbeat, sinks, last, observed_columns(plan.outputs))
         for name, sink in sinks.items():
             _check_table(sink, entered.key, -1 if last is None else last.key.epoch, name)
         yield entered

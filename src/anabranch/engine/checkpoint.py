@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -33,6 +34,11 @@ class Checkpoint:
             return None
         _version, _metadata, *lines = path.read_text().splitlines()
         return "\n".join(lines)
+
+    def time(self, epoch: int) -> datetime:
+        """What time it is in an epoch, however often it is computed."""
+        metadata = json.loads((self.folder / "offsets" / str(epoch)).read_text().splitlines()[1])
+        return datetime.fromtimestamp(metadata["batchTimestampMs"] / 1000, UTC)
 
     def settle(self, epoch: int) -> None:
         """Make what Spark wrote for an epoch survive a power cut: a decided epoch must find its offsets again."""

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from anabranch.connectors.contract import Sink, Together
 from anabranch.core import crash
 from anabranch.core.epoch import Applied, EpochKey, Receipt
-from anabranch.core.events import Listener, SinkTold
+from anabranch.core.events import Listener
+from anabranch.core.events_data import SinkTold
 from anabranch.core.quality import FlowQuality
 from anabranch.store.lease import Lease
 from anabranch.store.ledger import Ledger
@@ -32,11 +33,15 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """How applying went: `window` is the time between the first and the last sink's commit."""
+    """How applying went: `window` is the time between the first and the last sink's commit.
+
+    `moments` are when each sink began and was done, in seconds after the first one began.
+    """
 
     seconds: float
     window: float
     applied: Mapping[str, Applied]
+    moments: Mapping[str, tuple[float, float]]
 
 
 def decide(
@@ -61,7 +66,8 @@ def apply(ledger: Ledger, lease: Lease, record: EpochRecord, sinks: Mapping[str,
     """Hand each sink that has not got it yet its receipt of a decided epoch."""
     started = time.monotonic()
 
-    def one(names: Sequence[str]) -> list[tuple[str, Applied, float]]:
+    def one(names: Sequence[str]) -> list[tuple[str, Applied, float, float]]:
+        began = time.monotonic()
         for name in names:
             crash.point("applying", name)
         taken = [(sinks[name], record.receipts[name]) for name in names]
@@ -74,15 +80,16 @@ def apply(ledger: Ledger, lease: Lease, record: EpochRecord, sinks: Mapping[str,
         for name, applied in zip(names, found, strict=True):
             ledger.record_applied(lease, record.key, name, applied, at=time.time())
             crash.point("applied", name)
-        return [(name, applied, at) for name, applied in zip(names, found, strict=True)]
+        return [(name, applied, began, at) for name, applied in zip(names, found, strict=True)]
 
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="apply") as pool:
         done = [each for part in pool.map(one, _groups(record.waiting, sinks)) for each in part]
-    moments = [at for _, applied, at in done if not applied.already]
+    moments = [at for _, applied, _, at in done if not applied.already]
     return Committed(
         seconds=time.monotonic() - started,
         window=max(moments) - min(moments) if moments else 0.0,
-        applied={**record.applied, **{name: applied for name, applied, _ in done}},
+        applied={**record.applied, **{name: applied for name, applied, _, _ in done}},
+        moments={name: (began - started, at - started) for name, _, began, at in done},
     )
 
 

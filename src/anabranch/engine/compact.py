@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from anabranch.connectors.contract import Compacts, Sink
-from anabranch.core.events import Compacted, Listener, SinkTold
+from anabranch.core.events import Listener
+from anabranch.core.events_data import Compacted, SinkTold
 
 #: Epochs between two looks: a look reads the list of a table's files.
 EVERY = 20

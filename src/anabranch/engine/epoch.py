@@ -23,9 +23,11 @@ from anabranch.connectors.contract import Sink, Staging
 from anabranch.core import crash
 from anabranch.core.epoch import EpochKey, Receipt, State
 from anabranch.core.events import EpochDiscarded, EpochPublished, Listener
+from anabranch.core.events_data import ColumnsProfiled, ProfileFailed
+from anabranch.core.profile import Observed
 from anabranch.core.quality import FlowQuality, check
 from anabranch.engine.commit import apply, decide, publish, tell
-from anabranch.engine.rows import Staged
+from anabranch.engine.rows import NativeCount, Staged
 from anabranch.engine.unique import repeated
 from anabranch.errors import Interrupted, StateError
 from anabranch.store.ledger import EpochRecord, Lease, Ledger
@@ -51,6 +53,10 @@ class Offsets(Protocol):
 SMALL_BYTES = 4 << 20
 
 
+#: Epochs whose progress may still be asked for.
+_REMEMBERED = 1000
+
+
 class Stager(Protocol):
     """Writes the rows of a batch for the outputs that are named; in a run this is `stage.stage` over a Spark frame."""
 
@@ -72,11 +78,14 @@ class ChannelRun:
     stage: Stager
     checkpoint: Offsets
     listener: Listener
+    observe: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # columns to profile, by output; () for all
     replaces: bool = False  # every epoch takes the place of what the sinks hold
     after: tuple[Callable[[int], None], ...] = ()  # called with the number of an epoch once it is published
     failure: BaseException | None = None
     epochs: int = 0
     rows: int = 0
+    read: dict[int, int] = field(default_factory=dict)  # records that workers read from files, by epoch
+    _native: NativeCount | None = None  # of the epoch in hand
     _busy: threading.Lock = field(default_factory=threading.Lock)
     _stopping: threading.Event = field(default_factory=threading.Event)
 
@@ -100,6 +109,7 @@ class ChannelRun:
 
     def _epoch(self, frame: Any, number: int) -> None:
         key = EpochKey(self.lease.pipeline_id, self.lease.channel, self.generation, number)
+        self._native = None
         record = self.ledger.epoch(key)
         if record is None:
             record = self._new(frame, key)
@@ -116,11 +126,23 @@ class ChannelRun:
         committed = apply(self.ledger, self.lease, record, self.sinks)  # 5
         tell(committed, self.listener)
         times = {**record.times, "apply": committed.seconds}
+        applied = time.monotonic()
         publish(self.ledger, self.lease, key, window=committed.window, times=times)  # 6
+        times["publish"] = time.monotonic() - applied
         rows = {name: receipt.rows for name, receipt in record.receipts.items()}
         self.epochs, self.rows = self.epochs + 1, self.rows + sum(rows.values())
         self.listener(
-            EpochPublished(key.channel, key.generation, number, rows, times, committed.window, record.quality)
+            EpochPublished(
+                key.channel,
+                key.generation,
+                number,
+                rows,
+                times,
+                committed.window,
+                record.quality,
+                committed.moments,
+                self._native.shares if self._native else {},
+            )
         )
         for call in self.after:
             call(number)
@@ -166,7 +188,26 @@ class ChannelRun:
     ) -> tuple[list[Receipt], Sequence[FlowQuality]]:
         """Stage the outputs that are needed; True for one that replaces what its sink holds."""
         stagings = {name: self.sinks[name].staging(key, self.lease.token) for name in needed}
+        stagings |= {
+            name: replace(stagings[name], observe=self.observe[name]) for name in needed if name in self.observe
+        }
         size = self.checkpoint.input_bytes(key.epoch)
         staged = self.stage(frame, stagings, key, small=size is not None and size <= SMALL_BYTES)
+        self._tell_observed(key, staged.observed)
+        if staged.native:
+            self._native = staged.native
+            self.read = {epoch: count for epoch, count in self.read.items() if epoch > key.epoch - _REMEMBERED}
+            self.read[key.epoch] = staged.native.read
         receipts = [self.sinks[name].receipt(key, files, replace=needed[name]) for name, files in staged.files.items()]
         return receipts, staged.quality
+
+    def _tell_observed(self, key: EpochKey, seen: Observed) -> None:
+        """Say what the rows are like. Told before the epoch is decided: one that is killed then has its profile, too.
+
+        One that is staged again has the same rows, or takes the place of one that was never decided: whoever keeps
+        profiles keeps the last of an epoch.
+        """
+        for name, profile in seen.profiles.items():
+            self.listener(ColumnsProfiled(key.channel, key.generation, key.epoch, name, profile))
+        for name, reason in seen.failures.items():
+            self.listener(ProfileFailed(key.channel, key.epoch, name, reason))

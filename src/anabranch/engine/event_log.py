@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from anabranch.core.event_kinds import is_silent
 from anabranch.core.events import Event, Listener, Notice, RunFailed
 from anabranch.errors import AnabranchError, Interrupted
 from anabranch.store.history_writer import HistoryWriter
@@ -27,7 +28,8 @@ def recorded(
 
     def listen(event: Event) -> None:
         history.put(event)
-        listener(event)
+        if not is_silent(event):
+            listener(event)
 
     try:
         yield listen

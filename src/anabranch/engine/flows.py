@@ -21,6 +21,7 @@ from anabranch.engine.catalyst import views_read
 from anabranch.engine.changes import change_rows
 from anabranch.engine.dataset_names import reading
 from anabranch.engine.quality import kept
+from anabranch.engine.row_origins import with_origin
 from anabranch.engine.stateful import not_appending
 from anabranch.engine.user_code import user_code, with_settings
 from anabranch.errors import AnabranchError, ProjectError, ProjectErrors, UserCodeError
@@ -89,7 +90,7 @@ def _call_all(
         later: list[Flow] = []
         for flow in waiting:
             try:
-                frames[flow.name] = call(spark, flow)
+                frames[flow.name] = call_into(spark, graph, flow)
             except UserCodeError as error:
                 # A name computed at run time could not be put in order before: try again once it is there.
                 if missing(error, graph) in {f.target for f in waiting if f.name not in frames and f is not flow}:
@@ -118,6 +119,12 @@ def _for_outputs(graph: Graph) -> set[str]:
         if name in wanted:
             wanted |= {i for f in graph.feeding(name) for i in graph.inputs(f)} - views
     return wanted
+
+
+def call_into(spark: SparkSession, graph: Graph, flow: Flow) -> DataFrame:
+    """The frame of a flow, with what its target wants to know of each row."""
+    frame, dataset = call(spark, flow), graph.datasets.get(flow.target)
+    return with_origin(frame, dataset, flow) if dataset and dataset.origin else frame
 
 
 def call(spark: SparkSession, flow: Flow) -> DataFrame:

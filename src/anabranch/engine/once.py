@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.core.declarations import Flow
 from anabranch.core.epoch import EpochKey
-from anabranch.core.events import Backfilled
+from anabranch.core.events_data import Backfilled
 from anabranch.core.plan import ChannelPlan
 from anabranch.engine.backfill import Past, only
 from anabranch.engine.batch import batch_frame

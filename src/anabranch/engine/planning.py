@@ -16,6 +16,7 @@ from anabranch.engine.dataset_names import dataset_names
 from anabranch.engine.flows import resolve_flows
 from anabranch.engine.opened import known_channels
 from anabranch.engine.program import make_program
+from anabranch.engine.row_origins import origin_notes
 from anabranch.engine.secret_options import secret_options
 from anabranch.engine.session import open_session
 from anabranch.engine.storage import Storage
@@ -85,6 +86,6 @@ def full_plan(project: Project, listener: Listener) -> Plan:
     parts = []
     for part in planned.plan.channels:
         program = make_program(part, planned.frames)
-        notes = shared_watermark(part, planned.frames)
+        notes = (*shared_watermark(part, planned.frames), *origin_notes(part, planned.frames))
         parts.append(with_program(part, program.how, program.sources, notes))
     return Plan(planned.plan.pipeline, tuple(parts), planned.plan.views)

@@ -47,6 +47,12 @@ PROFILE = (
         "No result may depend on where the machine stands; and delta-rs takes the name UTC, not Etc/UTC.",
     ),
     Setting(
+        "spark.anabranch.native",
+        "true",
+        "Flows over JSON are computed in the workers where the result is certain to be Spark's. `false`: by Spark; "
+        "`audit`: Spark computes a sample of each epoch again.",
+    ),
+    Setting(
         "spark.sql.adaptive.enabled",
         "true",
         "Materialized views join and group tables at rest: their shuffles get as many tasks as their rows are worth.",

@@ -2,12 +2,13 @@
 
 A program is the seam between planning and staging: a frame, and for each output which of its columns to take and which
 boolean column says that a row is for it. Row-wise flows over the same base are fused into one pass (`fuse`); the groups
-that remain are branches of a union, in the same query with the same offsets.
+that remain are branches of a union, in the same query with the same offsets. Of native flows the frame has the raw
+records only; workers compute them (`native_flows`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -17,11 +18,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from anabranch.core.quality import quarantine_of
-from anabranch.engine.catalyst import Catalyst, analyzed, describe, is_source, keeps_state, nodes, sources
-from anabranch.engine.chains import Chain, Walk, above_shared_rows, parts, share_sources
+from anabranch.engine.catalyst import Catalyst, Node, analyzed, describe, is_source, keeps_state, nodes, sources
+from anabranch.engine.chains import Chain, Part, Walk, above_shared_rows, parts, share_sources
 from anabranch.engine.changes import merges, table_columns
 from anabranch.engine.flows import union_of
 from anabranch.engine.fuse import FOLLOWS_NAMES, SETTINGS, Wide, fuse, unfused
+from anabranch.engine.native_flows import PLAIN, RAW, NativeChains, file_feed, native_chains, native_types, raw_records
+from anabranch.engine.native_pass import NativeMode, NativePass, native_mode
+from anabranch.engine.native_rows import NativeWork
 from anabranch.engine.quality import is_added, judged, payload_in, rules_of, spent
 from anabranch.engine.rows import Judged, OutputColumns
 from anabranch.engine.stateful import state_settings, updating
@@ -39,7 +43,8 @@ if TYPE_CHECKING:
 class Program:
     """One streaming frame for a whole channel.
 
-    `sources` has a line for each scan of a source; `how` says for each flow whether it is fused, or why it is a branch.
+    `sources` has a line for each scan of a source; `how` says for each flow whether it is native or fused, or why it is
+    a branch.
     """
 
     frame: DataFrame
@@ -47,11 +52,16 @@ class Program:
     sources: tuple[str, ...]
     how: Mapping[str, str]
     updates: bool = False  # rows are given again whenever they change, not once they are final
+    natives: tuple[NativePass, ...] = ()  # their raw records are in the frame
+    by_files: NativePass | None = None  # all of the frame, where workers can read the files of an epoch
 
     @property
     def repeatable(self) -> bool:
         """Whether it is harmless to compute a batch twice: row-wise flows keep no state."""
-        return all(how == "fused" for how in self.how.values())
+        return not any(how.startswith(_BRANCH) for how in self.how.values())
+
+
+_BRANCH = "branch"
 
 
 def make_program(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> Program:
@@ -77,15 +87,71 @@ def make_program(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> Program:
     plans = share_sources(
         catalyst, {p: plan for f in sorted(aligned) for p, plan in parts(catalyst, f, aligned[f]).items()}
     )
-    walk = Walk(catalyst)
-    branches = _branches(catalyst, [walk.chain(part, plan) for part, plan in plans.items()])
-    frame, names = _union([b.wide.frame for b in branches])
-    columns = tuple(
-        _columns(c, feeding[c.flow], branch.wide, renamed, aligned[c.flow].columns)
-        for branch, renamed in zip(branches, names, strict=True)
-        for c in branch.chains
+    maker = _Maker(feeding, aligned, native_mode(session) if _streams(aligned) else None)
+    return replace(maker.program(catalyst, plans), updates=updates)
+
+
+def _streams(frames: Mapping[str, DataFrame]) -> bool:
+    return all(frame.isStreaming for frame in frames.values())
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Makes programs of flows that are known by name; again, without native ones, of what these leave to Spark."""
+
+    feeding: Mapping[str, Dataset]
+    aligned: Mapping[str, DataFrame]
+    native: NativeMode | None
+
+    def program(self, catalyst: Catalyst, plans: Mapping[Part, Node]) -> Program:
+        walk = Walk(catalyst)
+        groups = _groups([walk.chain(part, plan) for part, plan in plans.items()])
+        # A batch that the native pass gives up is computed again, which must not be done to what keeps state.
+        allowed = self.native and not any(keeps_state(g[0].base) for g in groups)
+        compiled = {id(g): self._compiled(catalyst, g) for g in groups if allowed and not g[0].reason}
+        # Files of JSON have no raw records that Spark could hand over: workers read all of them, or nothing.
+        own = [native for native in compiled.values() if native.document]
+        whole = own[0] if own and len(groups) == 1 and not own[0].why else None
+        raw = {key: native for key, native in compiled.items() if native.chains and not native.document}
+        branches = _branches(catalyst, groups, raw)
+        frame, names = _union([b.wide.frame for b in branches])
+        columns, natives = [], []
+        for branch, renamed in zip(branches, names, strict=True):
+            columns += [self._columns(c, branch.wide, renamed) for c in branch.chains]
+            if branch.native:
+                natives.append(self._native(branch.native, _feed(branch.native, branch.wide, renamed)))
+        by_files = self._native(whole, _NO_FEED) if whole else None
+        how = _how(branches, compiled.values(), whole)
+        return Program(frame, tuple(columns), sources(frame), how, natives=tuple(natives), by_files=by_files)
+
+    def _columns(self, one: Chain, wide: Wide, renamed: Mapping[str, str]) -> OutputColumns:
+        return _columns(one, self.feeding[one.flow], wide, renamed, self.aligned[one.flow].columns)
+
+    def _compiled(self, catalyst: Catalyst, group: Sequence[Chain]) -> NativeChains:
+        return native_chains(catalyst, group, {c.part: native_types(self.aligned[c.flow].schema) for c in group})
+
+    def _native(self, native: NativeChains, feed: OutputColumns) -> NativePass:
+        assert self.native is not None, "asked for"
+        parts = []
+        for chain, flow in zip(native.chains, native.program.flows, strict=True):
+            own = tuple(flow.schema.names)
+            alike = Wide(self.aligned[chain.flow], {chain.part: None}, {chain.part: own}, {})
+            parts.append(self._columns(chain, alike, {name: name for name in own}))
+        work = NativeWork(feed, native.program, tuple(parts))
+        return NativePass(work, native, self.native, replace(self, native=None).program, file_feed(native))
+
+
+#: Of a native pass whose records are in no frame.
+_NO_FEED = OutputColumns(None, None, ())
+
+
+def _feed(native: NativeChains, wide: Wide, renamed: Mapping[str, str]) -> OutputColumns:
+    """Where the raw records of native flows are in a wide frame."""
+    mask = wide.masks[RAW]
+    taken = zip(wide.columns[RAW], native.program.raw, strict=True)
+    return OutputColumns(
+        None, renamed[mask] if mask else renamed.get(""), tuple((renamed[name], raw) for name, raw in taken)
     )
-    return Program(frame, columns, sources(frame), _how(branches), updates)
 
 
 def _feeding(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> dict[str, Dataset]:
@@ -110,12 +176,16 @@ def _judged(frame: DataFrame, dataset: Dataset) -> DataFrame:
     return with_rules if dataset.is_output else with_rules.select([c for c in with_rules.columns if is_added(c)])
 
 
-def _how(branches: Sequence[_Branch]) -> dict[str, str]:
-    """How each flow is run; where only a part of it is a branch, that is what is worth knowing."""
-    how: dict[str, str] = {}
+def _how(branches: Sequence[_Branch], compiled: Iterable[NativeChains], whole: NativeChains | None) -> dict[str, str]:
+    """How each flow is run; where only a part of it is a branch, or is not native, that is what is worth knowing."""
+    why = {part: reason for native in compiled for part, reason in native.why.items() if reason != PLAIN}
+    if whole:
+        return {chain.flow: "native" for chain in whole.chains}
+    how = {chain.flow: "native" for branch in branches if branch.native for chain in branch.native.chains}
     for one in sorted((c for branch in branches for c in branch.chains), key=lambda c: c.part, reverse=True):
-        if one.reason or one.flow not in how:
-            how[one.flow] = f"branch: {one.reason}" if one.reason else "fused"
+        if one.reason or how.get(one.flow, "native") == "native":
+            spark = f", spark: {why[one.part]}" if one.part in why else ""
+            how[one.flow] = f"{_BRANCH}: {one.reason}" if one.reason else f"fused{spark}"
     return how
 
 
@@ -174,29 +244,39 @@ def _aligned(catalyst: Catalyst, frame: DataFrame, schema: StructType) -> DataFr
 
 @dataclass(frozen=True)
 class _Branch:
-    """Flows whose rows are in one frame."""
+    """Flows whose rows are in one frame; `first` is the first of all that read its base, native ones among them."""
 
     chains: tuple[Chain, ...]
     wide: Wide
+    first: Chain
+    native: NativeChains | None = None
 
 
-def _branches(catalyst: Catalyst, chains: Sequence[Chain]) -> list[_Branch]:
-    """Chains over the same base together, in an order that does not depend on the user's file."""
+def _branches(
+    catalyst: Catalyst, groups: Sequence[Sequence[Chain]], natives: Mapping[int, NativeChains]
+) -> list[_Branch]:
+    """The groups in an order that does not depend on the user's file; `natives` are those of groups, by their id."""
     branches: list[_Branch] = []
-    for group in _groups(chains):
+    for group in groups:
         if len(group) == 1 and group[0].reason:
             # Nothing is read twice, and Spark can move what stands above the base below it.
-            branches.append(_Branch((group[0],), unfused(catalyst, group[0])))
+            branches.append(_Branch((group[0],), unfused(catalyst, group[0]), group[0]))
             continue
-        group = above_shared_rows(group)
-        wide = fuse(catalyst, group)
-        for one in group:
+        native = natives.get(id(group))
+        if native:
+            raw = raw_records(group[0].base, native)
+            fusing = [*(c for c in group if c not in native.chains), raw]
+        else:
+            fusing = above_shared_rows(group)
+        wide = fuse(catalyst, fusing)
+        for one in fusing:
             if one.part in wide.alone:
-                branches.append(_Branch((replace(one, reason=wide.alone[one.part]),), unfused(catalyst, one)))
-        together = tuple(c for c in group if c.part not in wide.alone)
-        if together:
-            branches.append(_Branch(together, wide))
-    return sorted(branches, key=lambda b: (_reads(b.chains[0]), b.chains[0].part))
+                alone = replace(one, reason=wide.alone[one.part])
+                branches.append(_Branch((alone,), unfused(catalyst, one), alone))
+        together = tuple(c for c in fusing if c.part not in wide.alone and c.part != RAW)
+        if together or native:
+            branches.append(_Branch(together, wide, group[0] if native else together[0], native))
+    return sorted(branches, key=lambda b: (_reads(b.first), b.first.part))
 
 
 def _groups(chains: Sequence[Chain]) -> list[list[Chain]]:

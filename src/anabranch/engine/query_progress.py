@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from anabranch.core.events import ChannelProgress, Listener, SourceProgress
@@ -27,8 +28,11 @@ class ProgressTeller:
     _batch: int | None = None  # the last one told of
     _next: float = 0.0
 
-    def look(self, query: StreamingQuery, epochs: int, *, last: bool) -> None:
-        """Tell if epochs were done since; `last` when the query is over. Spark is asked for nothing otherwise."""
+    def look(self, query: StreamingQuery, epochs: int, read: Mapping[int, int], *, last: bool) -> None:
+        """Tell if epochs were done since; `last` when the query is over. Spark is asked for nothing otherwise.
+
+        `read` are records of epochs that workers read themselves: Spark takes them for none.
+        """
         if epochs == self._epochs or (time.monotonic() < self._next and not last):
             return
         newest = query.lastProgress
@@ -38,7 +42,17 @@ class ProgressTeller:
         if newest["batchId"] - (-1 if self._batch is None else self._batch) > 1:
             found = [p for p in query.recentProgress if self._batch is None or p["batchId"] > self._batch]
         self._epochs, self._batch, self._next = epochs, newest["batchId"], time.monotonic() + _EVERY
-        self.listener(progress_of(self.channel, found))
+        self.listener(progress_of(self.channel, [_counted(p, read.get(p["batchId"], 0)) for p in found]))
+
+
+def _counted(measured: Mapping[str, Any], read: int) -> Mapping[str, Any]:
+    """What Spark measured of a batch whose records it did not read itself."""
+    if not read or len(measured["sources"]) != 1:
+        return measured
+    seconds = measured["durationMs"].get("triggerExecution", 0) / 1000
+    source = {**measured["sources"][0], "numInputRows": read}
+    rate = read / seconds if seconds else None
+    return {**measured, "sources": [source], "inputRowsPerSecond": None, "processedRowsPerSecond": rate}
 
 
 def progress_of(channel: str, measured: Iterable[Mapping[str, Any]]) -> ChannelProgress:
@@ -50,6 +64,8 @@ def progress_of(channel: str, measured: Iterable[Mapping[str, Any]]) -> ChannelP
     >>> found = progress_of("c", [one])
     >>> found.rows, found.input_rate, found.process_rate, found.behind
     (5, 10.0, None, {'offsets': 2})
+    >>> found.sources[0].partitions, found.first, found.event_times
+    ({'a 0': 2}, 3, {})
     """
     batches = list(measured)
     reading = [b for b in batches if any(s["numInputRows"] for s in b["sources"])]
@@ -62,6 +78,8 @@ def progress_of(channel: str, measured: Iterable[Mapping[str, Any]]) -> ChannelP
         _finite(rated["inputRowsPerSecond"]),
         _finite(rated["processedRowsPerSecond"]),
         tuple(_source(s) for s in newest["sources"]),
+        batches[0]["batchId"],
+        _event_times(rated),
     )
 
 
@@ -69,15 +87,35 @@ def _source(found: Mapping[str, Any]) -> SourceProgress:
     return SourceProgress(found["description"], found["numInputRows"], *_behind(found))
 
 
-def _behind(found: Mapping[str, Any]) -> tuple[int | None, str]:
-    """What a source holds beyond what was read: offsets of Kafka, files of a Delta table."""
+def _behind(found: Mapping[str, Any]) -> tuple[int | None, str, dict[str, int]]:
+    """What a source holds beyond what was read: offsets of Kafka, of each partition as well; files of a Delta table."""
     files = (found.get("metrics") or {}).get("numFilesOutstanding")
     if files is not None:
-        return int(files), "files"
+        return int(files), "files", {}
     latest, end = _offsets(found.get("latestOffset")), _offsets(found.get("endOffset"))
     if not latest:
-        return None, ""
-    return sum(max(0, offset - end.get(part, offset)) for part, offset in latest.items()), "offsets"
+        return None, "", {}
+    # A partition that appeared since has been read up to nowhere; before anything was read, nothing is known.
+    parts = {part: max(0, offset - end.get(part, 0 if end else offset)) for part, offset in latest.items()}
+    return sum(parts.values()), "offsets", {f"{topic} {number}": count for (topic, number), count in parts.items()}
+
+
+#: Spark's words for the times of a batch's rows, which it measures where a watermark is declared.
+_EVENT_TIMES = {"max": "newest", "min": "oldest", "avg": "mean"}
+
+
+def _event_times(batch: Mapping[str, Any]) -> dict[str, float]:
+    """When the newest and the oldest row of a batch came to be, and the mean, in seconds since 1970.
+
+    >>> _event_times({"eventTime": {"max": "1970-01-01T00:01:00.000Z", "watermark": "1970-01-01T00:00:00.000Z"}})
+    {'newest': 60.0}
+    """
+    said = batch.get("eventTime") or {}
+    return {ours: _moment(said[theirs]) for theirs, ours in _EVENT_TIMES.items() if theirs in said}
+
+
+def _moment(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
 
 def _offsets(text: Any) -> dict[tuple[str, str], int]:

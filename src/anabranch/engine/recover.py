@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from anabranch.connectors.contract import Keeping, Sink
 from anabranch.core import crash
 from anabranch.core.epoch import State
-from anabranch.core.events import EpochRecovered, EpochRestaged, LeftoversRemoved, Listener, SinkTold
+from anabranch.core.events import EpochRecovered, EpochRestaged, Listener
+from anabranch.core.events_data import LeftoversRemoved, SinkTold
 from anabranch.engine.commit import apply, publish, tell
 from anabranch.store.ledger import EpochRecord, Lease, Ledger
 

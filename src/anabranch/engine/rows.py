@@ -16,7 +16,9 @@ from anabranch.connectors.contract import Staging
 from anabranch.connectors.parquet_files import StagedWriter
 from anabranch.core.declarations import Action
 from anabranch.core.epoch import EpochKey, StagedFile
+from anabranch.core.profile import Observed
 from anabranch.core.quality import SAMPLES, FlowQuality, total
+from anabranch.engine.observe import Observer, all_seen
 from anabranch.engine.quality import Rule
 from anabranch.engine.source_files_letters import Letters
 
@@ -65,11 +67,30 @@ class OutputColumns:
 
 
 @dataclass(frozen=True, slots=True)
+class NativeCount:
+    """Records of a batch that the native pass computed, and those that it left to Spark.
+
+    `read` are those that workers read from files, of which Spark does not know.
+    """
+
+    native: int
+    by_spark: int
+    read: int = 0
+
+    @property
+    def shares(self) -> dict[str, int]:
+        """The counts by their names."""
+        return {"native": self.native, "spark": self.by_spark}
+
+
+@dataclass(frozen=True, slots=True)
 class Staged:
     """What staging a batch gave: the files of each output, and what its rows were like."""
 
     files: Mapping[str, list[StagedFile]]
     quality: Sequence[FlowQuality] = ()
+    observed: Observed = field(default_factory=Observed)
+    native: NativeCount | None = None
 
 
 @dataclass
@@ -82,18 +103,27 @@ class Rows:
     task: str
     _writers: dict[str, StagedWriter] = field(default_factory=dict)
     _counted: list[FlowQuality] = field(default_factory=list)
+    _observers: dict[str, Observer] = field(default_factory=dict)
     _letters: dict[str, Letters] = field(default_factory=dict)
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Give every output its rows of a batch."""
         for part in self.parts:
             if part.judged:
-                kept = self._judge(part.judged, batch.filter(batch.column(part.mask)) if part.mask else batch)
-                rows = take(kept, part, masked=False)
-            else:
-                rows = take(batch, part)
-            if part.output:
-                self._write(part.output, _numbered(rows, part.epoch, self.key.epoch))
+                self.give(part, batch.filter(batch.column(part.mask)) if part.mask else batch)
+            elif part.output:
+                self._write(part.output, _numbered(take(batch, part), part.epoch, self.key.epoch))
+        self._settle()
+
+    def give(self, part: OutputColumns, batch: pa.RecordBatch) -> None:
+        """Give an output rows that are all its own."""
+        rows = take(self._judge(part.judged, batch) if part.judged else batch, part, masked=False)
+        if part.output:
+            self._write(part.output, _numbered(rows, part.epoch, self.key.epoch))
+        self._settle()
+
+    def _settle(self) -> None:
+        """Bound what waits in memory."""
         self._counted = list(total(self._counted))
         while sum(writer.waiting_bytes for writer in self._writers.values()) > _WAITING_BYTES:
             max(self._writers.values(), key=lambda writer: writer.waiting_bytes).relieve()
@@ -102,7 +132,7 @@ class Rows:
         """Make every file durable."""
         with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="close") as pool:
             files = list(pool.map(StagedWriter.close, self._writers.values()))
-        return Staged(dict(zip(self._writers, files, strict=True)), self._counted)
+        return Staged(dict(zip(self._writers, files, strict=True)), self._counted, all_seen(self._observers))
 
     def abort(self) -> None:
         """Remove every file that was begun."""
@@ -114,7 +144,11 @@ class Rows:
             return
         if output not in self._writers:
             self._writers[output] = StagedWriter(self.stagings[output], self.task)
+            if (columns := self.stagings[output].observe) is not None:
+                self._observers[output] = Observer(columns)
         self._writers[output].write(rows)
+        if output in self._observers:
+            self._observers[output].take(rows)
 
     def _judge(self, part: Judged, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Count what breaks a rule, put aside what is quarantined; the rows that remain."""

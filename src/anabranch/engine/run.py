@@ -11,7 +11,8 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from anabranch.core.events import Listener, RunFinished, RunStarted, SourceMaySkip, WatermarkShared
+from anabranch.core.events import Listener, RunFinished, RunStarted
+from anabranch.core.events_data import SourceMaySkip, WatermarkShared
 from anabranch.core.plan import ChannelPlan
 from anabranch.core.quality import quarantine_name
 from anabranch.core.selection import Selection
@@ -19,15 +20,18 @@ from anabranch.engine.backfill import Past
 from anabranch.engine.channel import Running, running
 from anabranch.engine.event_log import recorded
 from anabranch.engine.opened import Opened, open_project
+from anabranch.engine.parts import channel_parts
 from anabranch.engine.planning import Planned, Planner, open_spark, plan_with_spark
 from anabranch.engine.source_loss import may_skip
 from anabranch.engine.storage import Storage
 from anabranch.engine.supervise import Retries, Supervised
+from anabranch.engine.traced import first_epochs, tracer_of
 from anabranch.engine.upkeep import reset
 from anabranch.engine.views import Views
 from anabranch.engine.watermarks import shared_watermark
 from anabranch.errors import AnabranchError, Interrupted
 from anabranch.load.project import Project
+from anabranch.watch.attached import attached
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,12 +69,17 @@ def run(project: Project, *, once: bool, listener: Listener, selection: Selectio
     return summary
 
 
-def watched(
-    project: Project, listener: Listener, selection: Selection | None = None
-) -> AbstractContextManager[Listener]:
-    """The listener of one run of a project, whose events go into the project's history as well."""
+@contextmanager
+def watched(project: Project, listener: Listener, selection: Selection | None = None) -> Iterator[Listener]:
+    """The listener of one run of a project, whose events go into the project's history and to whoever watches."""
     path, asked = Storage.of(project.storage).history, selection.in_words() if selection else ""
-    return recorded(listener, path, project.name, keep_seconds=project.history_seconds, selection=asked or None)
+    with (
+        recorded(
+            listener, path, project.name, keep_seconds=project.history_seconds, selection=asked or None
+        ) as recording,
+        attached(project, recording) as listen,
+    ):
+        yield listen
 
 
 @dataclass(frozen=True)
@@ -101,6 +110,8 @@ def at_work(
         plans = Plans(opened, spark, planner, listener, planned)
         chosen = [part for part in planned.plan.channels if selection.takes(d.name for d in part.outputs)]
         retries = Retries.of(project.configuration)
+        tracer = tracer_of(project, spark, planned, listener)
+        begins: dict[str, tuple[str, int]] = {}
         channels = []
         for part in sorted(chosen, key=lambda part: part.channel.turn):
             name, turn = part.channel.name, part.channel.turn
@@ -111,12 +122,17 @@ def at_work(
             begin = partial(plans.running, name, turn, once=once, rebuild=rebuilt(opened, part, selection))
             channel = Supervised(name, begin, retries, listener, turn)
             stack.callback(channel.stop)
+            begins |= first_epochs(opened, part)
             if turn == 0 or not once:  # over what is available, each turn waits for the one before
                 channel.start()
             channels.append(channel)
-        views = Views(opened, spark, planned, listener, selection)
+        tracer.look(planned.frames, begins)
+        views = Views(opened, spark, planned, listener, selection, tracer=tracer)
         names = (*(c.name for c in channels), *(v.channel.name for v in views.chosen))
-        listener(RunStarted(project.name, names))
+        parts = channel_parts(
+            [*chosen, *views.chosen], planned.frames, planned.graph, opened.storage, str(project.root), listener
+        )
+        listener(RunStarted(project.name, names, parts))
         yield AtWork(channels, views, once, project.trigger_seconds)
 
 

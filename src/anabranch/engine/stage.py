@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 from zipimport import zipimporter
 
@@ -13,20 +13,61 @@ import pyarrow as pa
 
 from anabranch.connectors.contract import Staging
 from anabranch.core.epoch import EpochKey, StagedFile
+from anabranch.core.profile import Observed, all_observed
 from anabranch.core.quality import from_json, to_json, total
 from anabranch.engine.catalyst import collect_arrow, too_large_for_driver
+from anabranch.engine.native_rows import CannotRead, NativeRows, NativeWork, packed, unpacked
 from anabranch.engine.rows import OutputColumns, Rows, Staged
 from anabranch.engine.worker_errors import marked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_ANSWER = pa.schema([("files", pa.string()), ("quality", pa.string())])
+#: What a task answers; `rest` are the records of each native pass that are left to Spark.
+_ANSWER = pa.schema(
+    [
+        ("files", pa.string()),
+        ("quality", pa.string()),
+        ("observed", pa.string()),
+        ("records", pa.int64()),
+        ("gave_up", pa.bool_()),
+        ("rest", pa.list_(pa.binary())),
+    ]
+)
+_ANSWER_DDL = "files string, quality string, observed string, records bigint, gave_up boolean, rest array<binary>"
 
 
-def stage(
-    parts: Sequence[OutputColumns], frame: DataFrame, stagings: Mapping[str, Staging], key: EpochKey, *, small: bool
-) -> Staged:
+#: Batches as a task gets them from Spark -> batches of the wide frame.
+Reading = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What one pass over a batch gave: what was staged, and of each native pass the records that are left to Spark."""
+
+    staged: Staged
+    rest: Sequence[pa.Table | None] = ()
+    records: int = 0  # that came to a native pass, with those that are left
+    gave_up: bool = False  # a native pass was left so many that Spark must compute the batch
+    aside: bool = False  # workers read the records from files themselves
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Rows to be staged: what the flows give, for which outputs, in which epoch."""
+
+    parts: Sequence[OutputColumns]
+    stagings: Mapping[str, Staging]
+    key: EpochKey
+    natives: Sequence[NativeWork] = ()
+
+    @property
+    def stateful(self) -> bool:
+        """Whether the rows come out of an operator that keeps state."""
+        return any(part.stateful for part in self.parts)
+
+
+def stage(wanted: Wanted, frame: DataFrame, *, small: bool, task: str = "driver") -> Pass:
     """Write the rows of one batch for the outputs in `stagings`.
 
     A batch known to be `small` is collected and written by the driver: starting a task in a Python worker costs more
@@ -35,8 +76,8 @@ def stage(
 
     With no output named, a batch is computed only if a flow keeps state.
     """
-    if not stagings and not any(part.stateful for part in parts):
-        return Staged({})
+    if not wanted.stagings and not wanted.stateful:
+        return Pass(Staged({}))
     if small:
         try:
             batches = collect_arrow(frame)
@@ -44,53 +85,71 @@ def stage(
             if not too_large_for_driver(error):
                 raise
         else:
-            return written(Rows(parts, stagings, key, "driver"), batches)
-    return _by_workers(parts, frame, stagings, key)
+            return written(wanted, task, batches)
+    if not wanted.stateful:
+        # Never more files per output than there are cores to write them. Where state is kept, partitions stay apart: a
+        # task that computes those of two operators fails in Spark's RocksDB store, which expects the state of one.
+        frame = frame.coalesce(frame.sparkSession.sparkContext.defaultParallelism)
+    return by_workers(wanted, frame)
 
 
-def _by_workers(
-    parts: Sequence[OutputColumns], frame: DataFrame, stagings: Mapping[str, Staging], key: EpochKey
-) -> Staged:
-    """The files that the winning task attempts wrote.
+def by_workers(wanted: Wanted, frame: DataFrame, reading: Reading = iter) -> Pass:
+    """The files that the winning task attempts wrote; `reading` makes batches of the wide frame of the frame's own.
 
     A task that is tried again writes files of its own; only what a winning attempt answered is collected, so the
     others are leftovers, known by no receipt.
     """
-    if not any(part.stateful for part in parts):
-        # Never more files per output than there are cores to write them. Where state is kept, partitions stay apart: a
-        # task that computes those of two operators fails in Spark's RocksDB store, which expects the state of one.
-        frame = frame.coalesce(frame.sparkSession.sparkContext.defaultParallelism)
-    answers = frame.mapInArrow(writer(parts, stagings, key), "files string, quality string").collect()
-    staged: dict[str, list[StagedFile]] = {name: [] for name in stagings}
+    answers = frame.mapInArrow(writer(wanted, reading), _ANSWER_DDL).collect()
+    staged: dict[str, list[StagedFile]] = {name: [] for name in wanted.stagings}
     for answer in answers:
         for output, files in json.loads(answer.files).items():
             staged[output] += [StagedFile(**f) for f in files]
-    return Staged(staged, total(q for answer in answers for q in from_json(answer.quality)))
+    observed = all_observed(Observed.from_json(answer.observed) for answer in answers)
+    quality = total(q for answer in answers for q in from_json(answer.quality))
+    rest = [unpacked(answer.rest[i] for answer in answers) for i in range(len(wanted.natives))]
+    records, gave_up = sum(answer.records for answer in answers), any(answer.gave_up for answer in answers)
+    return Pass(Staged(staged, quality, observed), rest, records, gave_up)
 
 
-def writer(
-    parts: Sequence[OutputColumns], stagings: Mapping[str, Staging], key: EpochKey
-) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+def writer(wanted: Wanted, reading: Reading = iter) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
     """The function that a task runs: Arrow batches of the wide frame in, one row with what was staged out."""
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with marked():
-            staged = written(Rows(parts, stagings, key, _task()), batches)
+            passed = written(wanted, _task(), reading(batches))
         _forget_zip_files()
-        yield _answer(staged)
+        yield _answer(passed)
 
     return write
 
 
-def written(rows: Rows, batches: Iterable[pa.RecordBatch]) -> Staged:
+def written(wanted: Wanted, task: str, batches: Iterable[pa.RecordBatch]) -> Pass:
+    """Write batches of the wide frame."""
+    rows = Rows(wanted.parts, wanted.stagings, wanted.key, task)
+    natives = [NativeRows(work, rows) for work in wanted.natives]
+    given_up = Pass(Staged({}), [None] * len(natives), gave_up=True)
     try:
         for batch in batches:
+            if any(native.gave_up for native in natives):
+                continue  # Spark wants its rows to be taken
             rows.take(batch)
+            for native in natives:
+                native.take(batch)
+        for native in natives:
+            native.pass_on()
+        if any(native.gave_up for native in natives):
+            rows.abort()
+            return given_up
         staged = rows.close()
+    except CannotRead:
+        rows.abort()
+        return given_up
     except BaseException:
         rows.abort()
         raise
-    return Staged({name: list(staged.files.get(name, ())) for name in rows.stagings}, staged.quality)
+    files = {name: list(staged.files.get(name, ())) for name in wanted.stagings}
+    rest = [pa.Table.from_batches(native.rest) if native.rest else None for native in natives]
+    return Pass(replace(staged, files=files), rest, sum(native.records for native in natives))
 
 
 def _forget_zip_files() -> None:
@@ -104,9 +163,13 @@ def _forget_zip_files() -> None:
             del sys.path_importer_cache[path]
 
 
-def _answer(staged: Staged) -> pa.RecordBatch:
+def _answer(passed: Pass) -> pa.RecordBatch:
+    staged = passed.staged
     files: dict[str, list[dict[str, Any]]] = {name: [asdict(f) for f in found] for name, found in staged.files.items()}
-    row = {"files": json.dumps(files), "quality": to_json(tuple(staged.quality))}
+    quality, observed = to_json(tuple(staged.quality)), staged.observed.to_json()
+    row = {"files": json.dumps(files), "quality": quality, "observed": observed, "records": passed.records}
+    row["gave_up"] = passed.gave_up
+    row["rest"] = [packed(table.to_batches() if table else ()) for table in passed.rest]
     return pa.RecordBatch.from_pylist([row], schema=_ANSWER)
 
 

@@ -116,7 +116,7 @@ class Supervised:
             self._failed(_reason(running, error))
             return
         over = not running.query.isActive
-        self._progress.look(running.query, running.work.epochs, last=over)
+        self._progress.look(running.query, running.work.epochs, running.work.read, last=over)
         if running.heartbeat.error is not None:
             self._failed(running.heartbeat.error)
         elif over:

@@ -15,7 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from anabranch.core.declarations import Flow
-from anabranch.core.events import ChannelFailed, Listener, ViewKept
+from anabranch.core.events import ChannelFailed, Listener
+from anabranch.core.events_data import ViewKept
 from anabranch.core.graph import Graph
 from anabranch.core.plan import ChannelPlan
 from anabranch.core.selection import Selection
@@ -29,6 +30,7 @@ from anabranch.engine.planning import Planned
 from anabranch.engine.program import make_program, output_schemas
 from anabranch.engine.row_types import arrow_types
 from anabranch.engine.snapshots import changes_between, snapshots
+from anabranch.engine.traced import Tracer
 from anabranch.engine.user_code import told
 from anabranch.errors import AnabranchError, UserCodeError, disk_failure
 from anabranch.read import at_version
@@ -71,6 +73,7 @@ class Views:
     selection: Selection
     epochs: int = 0
     rows: int = 0
+    tracer: Tracer | None = None
     _seen: Mapping[str, str] | None = field(default=None)
 
     @property
@@ -151,6 +154,7 @@ class Views:
         rebuild = bool(self.selection.rebuilds(part.outputs))
         with self._entered(part, {flow.name: frame}) as entered:
             last = entered.last
+            self._trace(part, {flow.name: frame}, last)
             if last and not last.restaging and repeatable and last.offsets == said and not rebuild:
                 self.listener(ViewKept(part.channel.name, "nothing changed"))
                 return
@@ -184,6 +188,7 @@ class Views:
         held = self._at(name, cut[name].version) if name in cut else None
         rows = changes_between(held, frame, flow.changes, version)
         with self._entered(part, {flow.name: rows}) as entered:
+            self._trace(part, {flow.name: frame}, entered.last)
             self._epoch(part, entered, {flow.name: rows}, json.dumps(said, sort_keys=True), replaces=False)
 
     def _run_once(self, part: ChannelPlan) -> None:
@@ -192,6 +197,7 @@ class Views:
         frames = {f.flow.name: self._frame(part, f.flow, cut)[0] for f in part.flows}
         rebuild = bool(self.selection.rebuilds(part.outputs))
         with self._entered(part, frames) as entered:
+            self._trace(part, frames, entered.last)
             if entered.last and not entered.last.restaging and not rebuild:
                 self.listener(ViewKept(part.channel.name, "its flows have run"))
                 return
@@ -230,6 +236,10 @@ class Views:
         work.replaces = replaces
         work.batch(program.frame, number)
         self.epochs, self.rows = self.epochs + work.epochs, self.rows + work.rows
+
+    def _trace(self, part: ChannelPlan, frames: Mapping[str, DataFrame], last: EpochRecord | None) -> None:
+        if self.tracer:
+            self.tracer.look_at_view(part, frames, last)
 
     def _generation(self, part: ChannelPlan) -> int:
         known = self.opened.channel(part.channel.name)

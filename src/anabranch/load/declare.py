@@ -77,6 +77,12 @@ class Arguments:
         self.wrong_type(argument, "a list of column names", value, f'write {argument}=["..."]')
         return ()
 
+    def observed(self, value: Any) -> tuple[str, ...] | None:
+        """The columns to profile: () for all, None for none."""
+        return (
+            () if value is True else None if value is None or value is False else self.names("observe", value) or None
+        )
+
     def mapping(self, argument: str, value: Any) -> dict[str, str]:
         """Text to text; numbers and truth values are taken as they would be typed in a Spark setting."""
         if value is None:
@@ -131,6 +137,7 @@ def declare_dataset(
     options: Any = None,
     table_properties: Any = None,
     path: Any = None,
+    observe: Any = None,
     handler: Callable[..., Any] | None = None,
     ignored: tuple[str, ...] = (),
 ) -> str | None:
@@ -150,6 +157,7 @@ def declare_dataset(
         format=checked_format or "delta",
         options=settings,
         properties=taken.mapping("table_properties", table_properties),
+        observe=taken.observed(observe),
         handler=handler,
         ignored=ignored,
     )

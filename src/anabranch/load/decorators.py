@@ -14,7 +14,16 @@ from anabranch.load.source import calling_place, definition_of
 Query = TypeVar("Query", bound=Callable[..., Any])
 
 VIEW_ARGUMENTS = ("name", "comment", "spark_conf")
-STORED_ARGUMENTS = ("comment", "table_properties", "partition_cols", "cluster_by", "schema", "format", "path")
+STORED_ARGUMENTS = (
+    "comment",
+    "table_properties",
+    "partition_cols",
+    "cluster_by",
+    "schema",
+    "format",
+    "path",
+    "observe",
+)
 TABLE_ARGUMENTS = ("name", "spark_conf", *STORED_ARGUMENTS)
 #: Arguments of Databricks that say something about its catalogue or its planner, with why they have no effect here.
 ELSEWHERE = {

@@ -13,10 +13,15 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from anabranch.core.alert_targets import Target
+from anabranch.core.detectors import Detector
 from anabranch.core.secrets import has_secret
 from anabranch.core.where import Where
 from anabranch.errors import ProjectError, ProjectErrors
+from anabranch.load.detector_specs import AlertSpec, DetectorSpec
+from anabranch.load.detectors import detectors_of, targets_of
 from anabranch.load.library_files import library_files
+from anabranch.load.watch_spec import LineageTarget, OpenLineageSpec, SpansSpec, SpanTarget
 from anabranch.load.yaml_file import YamlFile, read_yaml
 from anabranch.load.yaml_types import Seconds, SettingText, SomeSeconds, Text
 from anabranch.load.zones_files import ZoneFiles, read_spec_files
@@ -42,8 +47,12 @@ class Project:
     lease_seconds: float = 30.0
     retention_seconds: float = 7 * 86400.0  # how long old cuts stay readable
     history_seconds: float = 30 * 86400.0  # how long events and runs are kept
+    open_lineage: LineageTarget | None = None
+    spans: SpanTarget | None = None
     environment: str | None = None  # whose values are in place of `${name}`
     zones: ZoneFiles | None = field(default=None, compare=False)
+    detectors: tuple[Detector, ...] = ()  # those of the file; Python files declare others
+    alerts: tuple[Target, ...] = ()
 
 
 def project_at(storage: Path, name: str, *, trigger_seconds: float = 10.0) -> Project:
@@ -106,6 +115,8 @@ class AnabranchSpec(SparkSpec):
     lease: SomeSeconds = 30.0
     retention: Seconds = 7 * 86400.0
     history: Seconds = 30 * 86400.0
+    open_lineage: OpenLineageSpec | None = None
+    spans: SpansSpec | None = None
     include: list[Text] = []
     environments: dict[str, EnvironmentSpec] = {}
     values: dict[str, Any] = {}
@@ -113,6 +124,8 @@ class AnabranchSpec(SparkSpec):
     sources: dict[str, SourceSpec] = {}
     zones: dict[str, ZoneSpec] = {}
     entities: dict[str, EntitySpec] = {}
+    detectors: list[DetectorSpec] = []
+    alerts: list[AlertSpec] = []
 
 
 def find_spec(start: Path) -> Path:
@@ -171,6 +184,9 @@ def _examine(
         faults = [fault for fault in faults if fault.code != "PROJECT_NO_FILES"]
     problems += faults
     problems += _both_names(file, spec)
+    detectors, wrong = detectors_of(file, ours.detectors)
+    alerts, unusable = targets_of(file, ours.alerts, root)
+    problems += [*wrong, *unusable]
     storage = _local_path(spec.storage, root)
     if storage is None:
         problems.append(_bad_storage(file, spec.storage))
@@ -189,6 +205,10 @@ def _examine(
         lease_seconds=ours.lease,
         retention_seconds=ours.retention,
         history_seconds=ours.history,
+        detectors=tuple(detectors),
+        alerts=alerts,
+        open_lineage=ours.open_lineage.target(root) if ours.open_lineage else None,
+        spans=ours.spans.target() if ours.spans else None,
     )
     return ExaminedProject(project, tuple(problems))
 

@@ -21,9 +21,11 @@ from anabranch.core.secrets import only_references
 from anabranch.core.where import Where
 from anabranch.errors import ProjectError, ProjectErrors
 from anabranch.load.declare import without_live
+from anabranch.load.detectors import finished_detectors
 from anabranch.load.inputs import find_inputs
 from anabranch.load.lakeflow import lakeflow_module
 from anabranch.load.late_binding import as_seen
+from anabranch.load.owners import with_default_owner
 from anabranch.load.project import Project
 from anabranch.load.registry import DeclaredFlow, Registry, registering
 from anabranch.load.sql_files import declare_sql
@@ -80,12 +82,15 @@ def examine_pipeline(
         if project.zones is not None:
             declare_zones(project.zones, registry)
         flows = tuple(_finished(declared, around, registry) for declared in registry.flows)
-        datasets = registry.finished_datasets()
+        datasets = with_default_owner(registry.finished_datasets(), project.zones)
+    detectors, wrong = finished_detectors(
+        [*project.detectors, *registry.detectors], datasets, flows, home, complete=not stopped
+    )
     notes = tuple(found for found in stopped if found.code == NOTE)
-    problems = [*(found for found in stopped if found.code != NOTE), *registry.problems]
+    problems = [*(found for found in stopped if found.code != NOTE), *registry.problems, *wrong]
     once = {(problem.code, problem.where, problem.message): problem for problem in problems}
     notes += tuple(registry.warnings)
-    pipeline = Pipeline(project.name, datasets, flows, Where(str(project.spec_file)), home)
+    pipeline = Pipeline(project.name, datasets, flows, Where(str(project.spec_file)), home, detectors)
     return Loaded(pipeline, notes, tuple(once.values()), complete=not stopped)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -11,7 +11,9 @@ from types import MethodType
 from typing import Any
 
 from anabranch.core.declarations import Dataset, Expectation, Flow, Unique
+from anabranch.core.detectors import Detector
 from anabranch.core.names import HOME, resolve
+from anabranch.core.origin import EPOCH, with_origin_columns
 from anabranch.core.where import Where
 from anabranch.errors import ProjectError
 from anabranch.load.durations import parse_duration
@@ -24,6 +26,10 @@ _MOST_LAYERS = 50
 #: Properties by which a table says how often its channel looks for new rows (as on Databricks), and that it has a
 #: channel of its own.
 TRIGGER, DETACHED = "pipelines.trigger.interval", "anabranch.detached"
+OBSERVE = "anabranch.observe"
+#: Who answers for a table, what else is to be known of it (`anabranch.tags.NAME`), and that its rows say where they
+#: came from; of a Kafka sink that is an option, which becomes headers.
+OWNER, TAGS, ORIGIN, ORIGIN_HEADERS = "anabranch.owner", "anabranch.tags.", "anabranch.origin", "origin.headers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,7 @@ class Registry:
     flows: list[DeclaredFlow] = field(default_factory=list)
     problems: list[ProjectError] = field(default_factory=list)
     warnings: list[ProjectError] = field(default_factory=list)
+    detectors: list[Detector] = field(default_factory=list)
     transformers: dict[str, Registered] = field(default_factory=dict)  # of zones, by name
     _functions: dict[Any, _OfFunction] = field(default_factory=dict)
     _rules: list[tuple[str, list[Rule]]] = field(default_factory=list)
@@ -126,13 +133,24 @@ class Registry:
             # The same rule over two flows into one table is one rule of the table.
             rules += [rule for rule in more if name == dataset.name and not any(_same(rule, old) for old in rules)]
         handler = dataset.handler and as_seen(dataset.handler, self._handlers[dataset.name])
+        origin = _says_true(dataset.properties, ORIGIN) or _says_true(dataset.options, ORIGIN_HEADERS)
+        in_column = origin and dataset.is_output and dataset.format != "kafka"
+        said = dataset.properties
         return dataclasses.replace(
             dataset,
+            owner=dataset.owner or said.get(OWNER),
+            tags={**dataset.tags, **{k.removeprefix(TAGS): v for k, v in said.items() if k.startswith(TAGS)}},
+            origin=dataset.origin or (origin and dataset.is_output),
+            schema=with_origin_columns(dataset.schema, epoch=in_column)
+            if origin and dataset.is_output and dataset.schema
+            else dataset.schema,
+            epoch_column=dataset.epoch_column or (EPOCH if in_column else None),
             expectations=tuple(rule for rule in rules if isinstance(rule, Expectation)),
             unique=tuple(rule for rule in rules if isinstance(rule, Unique)),
             handler=handler,
             trigger=dataset.trigger if dataset.trigger is not None else self._trigger(dataset),
             detached=dataset.detached or dataset.properties.get(DETACHED, "").lower() == "true",
+            observe=dataset.observe if dataset.observe is not None else _observed(dataset.properties.get(OBSERVE, "")),
         )
 
     def _trigger(self, dataset: Dataset) -> float | None:
@@ -157,6 +175,21 @@ class Registry:
         bound = isinstance(function, MethodType)
         key = (id(function.__self__), function.__func__) if bound else id(function)
         return self._functions.setdefault(key, _OfFunction(function))
+
+
+def _observed(said: str) -> tuple[str, ...] | None:
+    """The columns that a property names: `true` is all of them.
+
+    >>> _observed("true"), _observed("id, amount"), _observed("false")
+    ((), ('id', 'amount'), None)
+    """
+    if said.strip().lower() in ("", "true", "false"):
+        return () if said.strip().lower() == "true" else None
+    return tuple(name.strip() for name in said.split(",") if name.strip())
+
+
+def _says_true(said: Mapping[str, str], key: str) -> bool:
+    return said.get(key, "").strip().lower() == "true"
 
 
 def _same(one: Rule, other: Rule) -> bool:

@@ -40,9 +40,9 @@ def standing_in(pipelines: ModuleType, settings: Mapping[str, str]) -> Iterator[
     finally:
         known_settings.reset(token)
         sys.meta_path.remove(finder)
-        for name in _touched({name for name in sys.modules if name not in before}):
+        for name in _touched({name for name in list(sys.modules) if name not in before}):
             del sys.modules[name]
-        for name in [name for name in sys.modules if _is_pyspark(name)]:
+        for name in [name for name in list(sys.modules) if _is_pyspark(name)]:
             del sys.modules[name]
         sys.modules.update((name, module) for name, module in before.items() if _is_pyspark(name))
 

@@ -98,8 +98,9 @@ def surroundings(root: Path, files: Sequence[Path], injected: Mapping[str, Any])
         sys.meta_path.remove(finder)
         del sys.modules[PACKAGE]
         names.close()
-        for name in [name for name in sys.modules if name not in before and _belongs(sys.modules[name], around)]:
-            del sys.modules[name]
+        for name, module in list(sys.modules.items()):  # other threads may import meanwhile
+            if name not in before and _belongs(module, around):
+                del sys.modules[name]
         sys.modules.update(set_aside)
 
 
@@ -150,4 +151,5 @@ def _names_in_the_way(around: Surroundings) -> list[str]:
         if path.suffix == ".py" or (path / "__init__.py").is_file()
     }
     own -= sys.stdlib_module_names | {"anabranch", "pyspark", "__main__", "__init__"}
-    return [name for name in sys.modules if name.partition(".")[0] in own and not _belongs(sys.modules[name], around)]
+    loaded = [(name, module) for name, module in list(sys.modules.items()) if name.partition(".")[0] in own]
+    return [name for name, module in loaded if not _belongs(module, around)]

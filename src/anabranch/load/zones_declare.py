@@ -96,6 +96,7 @@ def _table(
             unique=tuple(rule for rule in zone.rules if isinstance(rule, Unique)),
             trigger=zone.cadence or entity.trigger,
             detached=zone.cadence is not None,
+            observe=zone.observe,
             owner=entity.owner,
             tags=entity.tags,
             epoch_column="_epoch" if audited else None,

@@ -197,7 +197,12 @@ def _zone(of: _Of, name: str, own: Mapping[str, Said[ZoneSpec]], before: float |
         layers.together("properties"),
         layers.get("cadence") or before,
         layers.get("description") or of.said.spec.description,
+        _observed(layers.get("observe")),
     )
+
+
+def _observed(said: bool | list[str] | None) -> tuple[str, ...] | None:
+    return () if said is True else tuple(said) if said else None
 
 
 def _keys(steps: list[Step], layers: Layers) -> tuple[list[str], str | None]:

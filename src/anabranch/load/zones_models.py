@@ -175,6 +175,7 @@ class ZoneSpec(_Strict):
     path: Text | None = None
     writer: dict[str, SettingText] | None = Field(default=None, description="options of the table's format")
     properties: dict[str, SettingText] | None = None
+    observe: bool | Words | None = Field(default=None, description="columns to profile as they are written; true: all")
     expectations: dict[str, RuleSpec] | None = None
     cadence: SomeSeconds | None = Field(default=None, description="run this zone, and those after it, on their own")
     description: str | None = None

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from anabranch.core.events import ChannelProgress, EpochPublished
 from anabranch.errors import StateError
+from anabranch.store import figures
 from anabranch.store.history_file import NAME, connect_to_read, is_damaged
 from anabranch.store.process import Holder
 
@@ -197,6 +198,18 @@ class History:
         rows = self._rows(f"SELECT {_RUN} FROM runs WHERE run = ?", run)
         return _run(rows[0]) if rows else None
 
+    def rows_by_run(self, runs: Sequence[str]) -> dict[str, dict[str, int]]:
+        """The rows that runs wrote to each dataset; a dataset that none of its epochs had is not among them."""
+        query = (
+            "SELECT run, each.key AS dataset, sum(each.value) AS rows "
+            "FROM events, json_each(details, '$.rows') AS each "
+            f"WHERE kind = 'epoch_published' AND run IN ({_marks(runs)}) GROUP BY 1, 2"
+        )
+        found: dict[str, dict[str, int]] = {}
+        for row in self._rows(query, *runs):
+            found.setdefault(row["run"], {})[row["dataset"]] = int(row["rows"])
+        return found
+
     def rows_over_time(self, dataset: str, *, since: float = 0.0, limit: int = 500) -> list[EpochPoint]:
         """Rows and quality of a dataset, one point an epoch, oldest first."""
         found = self.events(kinds=[EpochPublished.kind], dataset=dataset, since=since, limit=limit)
@@ -216,6 +229,15 @@ class History:
         """Rates and lag of channels, oldest first; at most one point a second and channel."""
         found = self.events(kinds=[ChannelProgress.kind], channel=channel, since=since, limit=limit)
         return [_progress_point(event) for event in found]
+
+    def kept(self, table: str, query: str, *values: Any) -> list[sqlite3.Row]:
+        """What stands beside events and runs; nothing while the history is older than the table."""
+        is_there = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+        return self._rows(query, *values) if self._rows(is_there, table) else []
+
+    def figures(self) -> dict[figures.Key, float]:
+        """Totals over all that ever happened, and what was told last."""
+        return self._asked(figures.read) or {}
 
     def _rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
         return self._asked(lambda connection: connection.execute(query, values).fetchall()) or []

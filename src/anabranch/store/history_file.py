@@ -11,12 +11,14 @@ import sqlite3
 import time
 from pathlib import Path
 
+from anabranch.store.figures import TABLE as FIGURES
+
 NAME = "history.db"
 
 #: A writer of another process is waited for this long, in seconds.
 _BUSY_SECONDS = 5.0
 
-_VERSION = 1
+_VERSION = 3
 
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS events (
@@ -35,6 +37,20 @@ _TABLES = (
         started REAL NOT NULL, seen REAL NOT NULL, ended REAL, outcome TEXT, epochs INTEGER NOT NULL DEFAULT 0,
         rows INTEGER NOT NULL DEFAULT 0, code TEXT, message TEXT, selection TEXT)""",
     "CREATE INDEX IF NOT EXISTS runs_started ON runs (started)",
+    FIGURES,
+    """CREATE TABLE IF NOT EXISTS column_lineage (
+        dataset TEXT NOT NULL, version INTEGER NOT NULL, run TEXT NOT NULL, at REAL NOT NULL, channel TEXT NOT NULL,
+        epoch INTEGER NOT NULL, digest TEXT NOT NULL, document TEXT NOT NULL, PRIMARY KEY (dataset, version))""",
+    # What an epoch or a job found; one of the same epoch takes the place of the one before. See `profiles`.
+    """CREATE TABLE IF NOT EXISTS profiles (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, dataset TEXT NOT NULL, origin TEXT NOT NULL, name TEXT NOT NULL,
+        at REAL NOT NULL, profile TEXT NOT NULL, UNIQUE (dataset, origin, name))""",
+    "CREATE INDEX IF NOT EXISTS profiles_newest ON profiles (dataset, origin, id)",
+    """CREATE TABLE IF NOT EXISTS profile_jobs (
+        job TEXT PRIMARY KEY, dataset TEXT NOT NULL, first TEXT, last TEXT NOT NULL, columns TEXT NOT NULL,
+        asked TEXT NOT NULL, state TEXT NOT NULL, process TEXT NOT NULL, started REAL NOT NULL, seen REAL NOT NULL,
+        ended REAL, problem TEXT)""",
+    "CREATE INDEX IF NOT EXISTS profile_jobs_dataset ON profile_jobs (dataset)",
     f"PRAGMA user_version = {_VERSION}",
 )
 

@@ -17,11 +17,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from anabranch.core.event_kinds import is_silent, origin
 from anabranch.core.event_words import sentence
-from anabranch.core.events import EpochPublished, Event, EventsDropped, origin
+from anabranch.core.events import EpochPublished, Event, EventsDropped
+from anabranch.core.events_data import ColumnsProfiled, LineageChanged
 from anabranch.core.hidden import hidden, hide
+from anabranch.store import figures
 from anabranch.store.history_file import connect_to_write, is_busy, is_damaged, put_aside
+from anabranch.store.lineage_versions import keep_lineage
 from anabranch.store.process import this_process
+from anabranch.store.profiles import keep_epoch_profile
 
 #: Events that may wait to be written.
 MOST_WAITING = 10_000
@@ -63,7 +68,7 @@ class HistoryWriter:
         self._some, self._ending = threading.Event(), threading.Event()
         self._connection: sqlite3.Connection | None = None
         self._end: tuple[float, str, str | None, str | None] | None = None
-        self._told = self._more_old = False
+        self._told = self._more_old = self._ended = False
         self._not_before = 0.0  # on the monotonic clock, like the next
         self._clean_at = 0.0
         self._thread = threading.Thread(target=self._work, name="anabranch-history", daemon=True)
@@ -110,7 +115,7 @@ class HistoryWriter:
         if dropped:
             batch.insert(0, (batch[0][0] if batch else time.time(), EventsDropped(dropped)))
         try:
-            self._committed([self._row(at, event) for at, event in batch])
+            self._committed(batch)
         except (sqlite3.Error, OSError) as error:
             with self._lock:
                 self._waiting.extendleft(reversed(batch[1 if dropped else 0 :]))
@@ -133,33 +138,41 @@ class HistoryWriter:
         sought = (about[name] for name in ("pipeline", "channel", "flow", "dataset", "epoch", "place"))
         return (uuid.uuid4().hex, self.run, at, event.level, event.kind, *sought, hide(sentence(event)), text)
 
-    def _committed(self, rows: list[tuple[Any, ...]]) -> None:
+    def _committed(self, batch: list[tuple[float, Event]]) -> None:
         try:
-            self._transaction(rows)
+            self._transaction(batch)
         except sqlite3.Error as error:
             if not is_damaged(error):
                 raise
             self._disconnect()
             if aside := put_aside(self._path):
                 self._complain(f"it was damaged ({error}), is now {aside.name}, and a new one was begun")
-            self._transaction(rows)
+            self._transaction(batch)
 
-    def _transaction(self, rows: list[tuple[Any, ...]]) -> None:
-        connection = self._connected()
+    def _transaction(self, batch: list[tuple[float, Event]]) -> None:
+        rows = [self._row(at, event) for at, event in batch if not is_silent(event)]
+        connection, end = self._connected(), self._end
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.executemany(_INSERT, rows)
+            figures.write(connection, (figure for at, event in batch for figure in figures.told_by(at, event)))
+            for at, event in batch:
+                if isinstance(event, LineageChanged):
+                    keep_lineage(connection, self.run, at, event)
+                elif isinstance(event, ColumnsProfiled):
+                    keep_epoch_profile(connection, at, event)
             connection.execute(
                 "UPDATE runs SET seen = ?, epochs = ?, rows = ? WHERE run = ?",
                 (time.time(), self.epochs, self.rows, self.run),
             )
-            if self._end:
+            if end and not self._ended:
                 connection.execute(
-                    "UPDATE runs SET ended = ?, outcome = ?, code = ?, message = ? WHERE run = ?",
-                    (*self._end, self.run),
+                    "UPDATE runs SET ended = ?, outcome = ?, code = ?, message = ? WHERE run = ?", (*end, self.run)
                 )
+                figures.write(connection, [figures.told_by_end(end[1])])
             self._remove_old(connection)
             connection.execute("COMMIT")
+            self._ended = end is not None
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")

@@ -24,7 +24,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, and_, select
 
 from anabranch.core.epoch import OPEN, Applied, CutRecord, CutTable, EpochKey, Receipt, State
 from anabranch.core.quality import FlowQuality
@@ -282,6 +282,21 @@ class Ledger:
             query = query.where(table.c.state.in_([state.value for state in states]))
         query = query.order_by(table.c.decided_at.desc(), table.c.generation.desc(), table.c.epoch.desc())
         query = query.limit(limit).offset(skip)
+        return self._database.read(lambda c: epoch_rows.load(c, query))
+
+    def published_after(
+        self, pipeline_id: str, channel: str, generation: int, epoch: int, *, limit: int
+    ) -> tuple[EpochRecord, ...]:
+        """The published epochs of a channel that come after this one, oldest first."""
+        table = schema.epochs
+        later = and_(table.c.generation == generation, table.c.epoch > epoch) | (table.c.generation > generation)
+        query = select(table).where(
+            table.c.pipeline_id == pipeline_id,
+            table.c.channel == channel,
+            table.c.state == State.PUBLISHED.value,
+            later,
+        )
+        query = query.order_by(table.c.generation, table.c.epoch).limit(limit)
         return self._database.read(lambda c: epoch_rows.load(c, query))
 
     def cut(self, pipeline_id: str, *, at: Mapping[str, int] | None = None) -> CutRecord:

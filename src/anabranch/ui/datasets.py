@@ -9,8 +9,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from anabranch.core.column_lineage import in_words
+from anabranch.store.lineage_versions import column_lineage_of
 from anabranch.ui.declared import Declared, Node
 from anabranch.ui.lanes import columns
+from anabranch.ui.profiles import last_profile
 from anabranch.ui.render import fragment, page, sight_of
 from anabranch.ui.sight import Look, Standing, place_of, standing
 from anabranch.ui.tables import facts
@@ -113,6 +116,9 @@ def dataset(request: Request) -> Response:
             for flow in (q for q in event.details["quality"] if q["dataset"] == name):
                 broken.update(flow["broken"])
                 judged += flow["rows"] if flow["flow"] else 0
+    lineage = None
+    with look.forgiving():
+        lineage = column_lineage_of(look.sight.history, name)
     declared = look.declared
     return page(
         request,
@@ -127,6 +133,9 @@ def dataset(request: Request) -> Response:
         broken=broken,
         judged=judged,
         epochs=epochs,
+        lineage=lineage,
+        profile=last_profile(look, name),
+        origins={c: in_words(o) for c, o in lineage.lineage.columns.items()} if lineage else {},
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from anabranch.core.events import vocabulary
+from anabranch.core.event_kinds import vocabulary
 from anabranch.store.history import LEVELS, History, StoredEvent, StoredRun
 from anabranch.ui.render import fragment, page, sight_of
 from anabranch.ui.sight import Look, standing

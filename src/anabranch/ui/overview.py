@@ -16,6 +16,7 @@ from anabranch.store.process import Holder
 from anabranch.ui.render import fragment, page, sight_of
 from anabranch.ui.sight import Look, Standing, place_of, standing
 from anabranch.ui.tables import letters_total
+from anabranch.watch.incidents import Incident, incidents_of
 
 #: Runs whose marks are shown.
 RUNS = 5
@@ -44,7 +45,9 @@ def overview(request: Request) -> Response:
     runs: list[StoredRun] = []
     progress: dict[str, ProgressPoint] = {}
     warnings: list[Any] = []
+    incidents: list[Incident] = []
     with look.forgiving():
+        incidents = sorted(incidents_of(look.sight.project).open(), key=lambda i: i.severity != "error")
         runs = look.sight.history.runs(limit=RUNS)
         warnings = look.sight.history.events(level="warn", limit=5)[::-1]
         for channel in found.channels:
@@ -59,6 +62,8 @@ def overview(request: Request) -> Response:
         channels=rows,
         runs=runs,
         warnings=warnings,
+        incidents=incidents,
+        known=look.declared.by_name if incidents else {},
         state=state_of(found, runs),
         totals=_totals(rows),
         tables=len(found.cut.tables) if found.cut else 0,

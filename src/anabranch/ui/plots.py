@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from anabranch.core.events import EpochPublished
 from anabranch.store.history import History, StepPoint
 from anabranch.ui.epochs import step_place
+from anabranch.ui.profiles import null_series
 from anabranch.ui.render import sight_of
 from anabranch.ui.sight import Look
 
@@ -58,6 +59,8 @@ def plot(request: Request) -> Response:
                 made = quality(history, dataset)
             case "rows":
                 made = rows(history, dataset or "")
+            case "nulls":
+                made = nulls(history, dataset or "")
             case "size":
                 made = sizes(look, dataset or "")
             case _:
@@ -129,6 +132,15 @@ def rows(history: History, dataset: str) -> Plot:
         made.add("written", point.at, point.rows)
         if any(p.judged for p in points):
             made.add("kept out", point.at, point.dropped + point.quarantined)
+    return made
+
+
+def nulls(history: History, dataset: str) -> Plot:
+    """Values of a hundred that were null, for the columns of a dataset that have most of them."""
+    made = Plot("% null")
+    for name, points in null_series(history, dataset).items():
+        for at, share in points:
+            made.add(name, at, round(100 * share, 3))
     return made
 
 

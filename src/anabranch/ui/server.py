@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -21,10 +21,12 @@ from anabranch.ui.dead_letters import dead_letters
 from anabranch.ui.epochs import epoch, epochs
 from anabranch.ui.events import events, runs, tail
 from anabranch.ui.guard import Guard
+from anabranch.ui.metrics import metrics
 from anabranch.ui.overview import dead_letter_total, overview
 from anabranch.ui.plots import plot
 from anabranch.ui.render import STATIC, page, sight_of
 from anabranch.ui.sight import Look, Sight
+from anabranch.watch.metrics import Meter
 
 ROUTES = (
     Route("/", overview),
@@ -41,6 +43,8 @@ ROUTES = (
     Route("/dead-letters", dead_letters),
     Route("/dead-letters/total", dead_letter_total),
     Route("/plots/{name}.json", plot),
+    Route("/metrics", metrics),
+    Route("/favicon.ico", lambda _: FileResponse(STATIC / "favicon.svg")),  # what browsers ask for beside plain text
     Route("/health", lambda _: PlainTextResponse("ok\n")),
 )
 
@@ -53,6 +57,7 @@ def make_app(project: Project, bound: str = "127.0.0.1") -> Starlette:
         exception_handlers={HTTPException: _refused, Exception: _failed},
     )
     app.state.sight = Sight(project)
+    app.state.meter = Meter(project)
     app.state.sight.declarations.look()  # it takes a moment: begin before somebody asks
     return app
 

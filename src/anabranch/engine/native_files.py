@@ -1,0 +1,132 @@
+"""Files of an epoch read by the workers themselves: Spark hands out ranges, no record goes through its JVM."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from anabranch.engine.native_rows import CannotRead
+from anabranch.engine.source_files_log import entries, is_local, local_path
+from anabranch.native.lines import read_split, unreadable
+
+if TYPE_CHECKING:
+    from anabranch.engine.checkpoint import Checkpoint
+
+#: A task reads at least this much of a file.
+_SMALLEST = 4 << 20
+_LARGEST = 128 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A part of a file: the lines that begin in it."""
+
+    url: str
+    path: str
+    start: int
+    length: int
+    size: int
+    modified: int  # milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class FileFeed:
+    """How the lines of files become raw records: the name for a line, and that and the type for Spark's `_metadata`."""
+
+    value: str
+    metadata: tuple[str, pa.DataType] | None = None
+
+    def batches(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
+        """The lines of some splits."""
+        for split in splits:
+            about = self._about(split)
+            for lines in _lines(split):
+                columns, names = [lines], [self.value]
+                if about is not None and self.metadata:
+                    columns.append(pa.repeat(about, len(lines)))
+                    names.append(self.metadata[0])
+                yield pa.record_batch(columns, names=names)
+
+    def _about(self, split: Split) -> pa.Scalar | None:
+        if self.metadata is None:
+            return None
+        known: dict[str, Any] = {
+            "file_path": split.url,
+            "file_name": split.url.rpartition("/")[2],
+            "file_size": split.size,
+            "file_block_start": split.start,
+            "file_block_length": split.length,
+            "file_modification_time": split.modified * 1000,
+        }
+        kind = self.metadata[1]
+        return pa.scalar({f.name: known[f.name] for f in kind}, kind)
+
+
+def _lines(split: Split) -> Iterator[pa.StringArray]:
+    try:
+        yield from read_split(split.path, split.start, split.length)
+    except (OSError, EOFError, zlib.error) as error:
+        raise CannotRead(split.path) from error
+
+
+def batch_splits(checkpoint: Checkpoint, epoch: int, tasks: int) -> list[Split] | None:
+    """The files that a batch of a channel with one source reads, in parts; None where workers cannot read them.
+
+    The offsets of Spark's file source are numbers of batches in a log of its own.
+    """
+    folder = checkpoint.folder / "sources" / "0"
+    now, before = _offset(checkpoint, epoch), _offset(checkpoint, epoch - 1) if epoch else -1
+    if now is None or before is None or not folder.is_dir():
+        return None
+    found = [entry for entry in entries(folder, now) if entry["batchId"] > before]
+    if not all(is_local(entry) and not unreadable(local_path(entry)) for entry in found):
+        return None
+    try:
+        files = [(entry, os.stat(local_path(entry))) for entry in found]
+    except OSError:  # gone or not permitted: Spark says so in its own words
+        return None
+    size = min(_LARGEST, max(_SMALLEST, -(-sum(stat.st_size for _, stat in files) // max(1, tasks))))
+    splits = []
+    for entry, stat in files:
+        whole = entry["path"].endswith(".gz") or stat.st_size <= size * 1.1
+        step = max(1, stat.st_size) if whole else size
+        for start in range(0, stat.st_size, step):
+            length = min(step, stat.st_size - start)
+            modified = stat.st_mtime_ns // 1_000_000
+            splits.append(Split(entry["path"], local_path(entry), start, length, stat.st_size, modified))
+    return splits
+
+
+def _offset(checkpoint: Checkpoint, epoch: int) -> int | None:
+    """Where the one source of a channel stands; None where that is not known, or is not a source of files."""
+    lines = (checkpoint.offsets(epoch) or "").splitlines()
+    if len(lines) != 1:
+        return None
+    said = json.loads(lines[0])
+    found = said.get("logOffset") if isinstance(said, dict) else None
+    return found if isinstance(found, int) else None
+
+
+def dealt(splits: Sequence[Split], tasks: int) -> list[list[Split]]:
+    """Splits for each task, about as many bytes for each; the largest first."""
+    found: list[list[Split]] = [[] for _ in range(min(tasks, len(splits)))]
+    for split in sorted(splits, key=lambda s: -s.length):
+        min(found, key=lambda own: sum(s.length for s in own)).append(split)
+    return found
+
+
+def reading(feed: FileFeed, tasks: Sequence[Sequence[Split]]) -> Callable[[Iterable[Any]], Iterator[pa.RecordBatch]]:
+    """What a task does instead of taking rows from Spark, which gives it nothing but its number."""
+
+    def read(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from feed.batches(tasks[number])
+
+    return read

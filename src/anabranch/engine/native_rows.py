@@ -1,0 +1,103 @@
+"""The records of one task on their way through the native pass. Runs in Spark's Python workers, and in the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import pyarrow as pa
+
+from anabranch.engine.rows import OutputColumns, Rows, take
+from anabranch.native.program import NativeProgram
+from anabranch.native.run import NativeRun
+
+#: Records that are parsed and projected together: a query of DuckDB costs about a millisecond, whatever it reads.
+#: Blocks of files come larger than this, and are not joined to larger ones still.
+_TOGETHER = 65_536
+_TOGETHER_BYTES = 8 << 20
+
+#: Records left to Spark go through the driver. Where they are more than this, Spark computes the whole epoch.
+_MOST_REST_BYTES = 16 << 20
+
+
+class CannotRead(Exception):
+    """A file that is missing, damaged or not permitted. Spark, which then reads it, says so in its own words."""
+
+
+@dataclass(frozen=True, slots=True)
+class NativeWork:
+    """What a worker needs: where the raw records are in the wide frame, what to do, and what each flow gives."""
+
+    feed: OutputColumns
+    program: NativeProgram
+    parts: tuple[OutputColumns, ...]
+    now: datetime | None = None
+
+
+@dataclass
+class NativeRows:
+    """Takes raw records; the rows of its flows go to `rows`, and what is left to Spark stays in `rest`."""
+
+    work: NativeWork
+    rows: Rows
+    records: int = 0
+    rest: list[pa.RecordBatch] = field(default_factory=list)
+    gave_up: bool = False  # so many records are Spark's that the native pass is not worth it
+    _waiting: list[pa.RecordBatch] = field(default_factory=list)
+    _run: NativeRun | None = None
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """The raw records of a batch of the wide frame."""
+        self.add(take(batch, self.work.feed))
+
+    def add(self, raw: pa.RecordBatch) -> None:
+        """Raw records; they wait until there are enough of them."""
+        if not raw.num_rows:
+            return
+        self._waiting.append(raw)
+        waiting = sum(b.num_rows for b in self._waiting)
+        if waiting >= _TOGETHER or sum(b.nbytes for b in self._waiting) >= _TOGETHER_BYTES:
+            self.pass_on()
+
+    def pass_on(self) -> None:
+        """Parse and project what waits."""
+        if not self._waiting or self.gave_up:
+            return
+        self._run = self._run or NativeRun(self.work.program, self.work.now)
+        raw = one_batch(self._waiting)
+        self._waiting = []
+        passed = self._run.take(raw)
+        self.records += raw.num_rows
+        if passed.rest is not None and passed.rest.num_rows:
+            self.rest.append(passed.rest)
+            if sum(b.nbytes for b in self.rest) > _MOST_REST_BYTES:
+                self.gave_up = True
+        for part, table in zip(self.work.parts, passed.rows, strict=True):
+            for rows in table.to_batches():
+                self.rows.give(part, rows)
+
+
+def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Batches as one."""
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def packed(batches: Iterable[pa.RecordBatch]) -> bytes | None:
+    """Batches as bytes for the driver; None if there is no row."""
+    found = list(batches)
+    if not found:
+        return None
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, found[0].schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+        for batch in found:
+            stream.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def unpacked(packs: Iterable[bytes | None]) -> pa.Table | None:
+    """The rows of all, as `packed` made them."""
+    tables = [pa.ipc.open_stream(pack).read_all() for pack in packs if pack]
+    return pa.concat_tables(tables) if tables else None

@@ -1,0 +1,261 @@
+"""One row-wise flow as SQL of DuckDB over the records of a batch.
+
+Its steps become nested SELECTs. What is computed is a column of its level; what is only a field of a record, under
+whatever name, is taken from the record at the end. What Spark would explode is unnested. A row that is in doubt passes
+every filter, so that it is seen at the end; see `native.run`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from anabranch.engine.catalyst import CLOCKS, METADATA_COLUMN, Catalyst, Node
+from anabranch.engine.catalyst_tree import tree
+from anabranch.engine.chains import Chain, Defined, Generation, Projection, Selection
+from anabranch.engine.native_json_files import DOCUMENT, json_shape
+from anabranch.engine.paths import Path
+from anabranch.native.expressions import compile_expr
+from anabranch.native.program import DOUBT, NOW, RECORD, RECORDS, NativeFlow, Parse, Taken
+from anabranch.native.tree import Compiled, Expr, NotKnown
+
+
+@dataclass
+class Group:
+    """What the flows of a group have in common."""
+
+    catalyst: Catalyst
+    base: Mapping[int, Node]
+    of_json: bool  # its columns are fields of a document
+    raw: set[int] = field(default_factory=set)
+    fields: set[int] = field(default_factory=set)
+    parses: dict[str, Parse] = field(default_factory=dict)
+    asks_time: bool = False
+    _trees: dict[int, tuple[object, Expr]] = field(default_factory=dict)
+
+    def tree(self, owner: object, node: Node) -> Expr:
+        """An expression as a tree; steps that several flows share are looked at once."""
+        if id(owner) not in self._trees:
+            self._trees[id(owner)] = owner, tree(node)
+        return self._trees[id(owner)][1]
+
+    def keep(self, flow: FlowSql) -> None:
+        """Take over what a flow needs, now that it is compiled."""
+        self.raw |= flow.raw
+        self.fields |= flow.fields
+        self.parses |= flow.parses
+        self.asks_time |= flow.asks_time
+
+
+def needed_of(chain: Chain) -> set[int]:
+    """The columns of a chain that its output or its choice of rows stand on."""
+    return Path(chain).needed
+
+
+def raw_name(number: int) -> str:
+    """What a column of the base is called among the records of a batch."""
+    return f"raw_{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A column of a flow: its SQL, and its place in a record if it is nothing else than that."""
+
+    sql: str
+    place: tuple[str, ...] | None = None
+
+
+class FlowSql:
+    """A flow while it is compiled; `names` are columns that are computed already, for all flows."""
+
+    def __init__(self, group: Group, names: Mapping[int, str] | None = None) -> None:
+        self.group = group
+        self.raw: set[int] = set()
+        self.fields: set[int] = set()
+        self.parses: dict[str, Parse] = {}
+        self.asks_time = False
+        self.computed: list[int] = []
+        self._names = {number: _Named(name, (name,)) for number, name in (names or {}).items()}
+        self._renamed: dict[int, int] = {}
+        self._sql = RECORDS
+        self._doubts = False
+        self._chosen = False  # not every record is a row
+        self._exploded = 0
+
+    def compiled(self, chain: Chain, schema: pa.Schema) -> NativeFlow:
+        """The flow as SQL, for what must be computed, and places in the record."""
+        needed = needed_of(chain)
+        for step in chain.steps:
+            match step:
+                case Projection():
+                    self.project(step, needed)
+                case Selection():
+                    self._select(self._compile(step, step.condition.node))
+                case Generation():
+                    self._generate(step)
+        columns, taken = [], []
+        for name, (number, _) in zip(schema.names, chain.output, strict=True):
+            found = self._column(number)
+            if found.place:
+                taken.append(Taken(name, found.place))
+            else:
+                columns.append(f"{found.sql} AS {quoted(name)}")
+        return NativeFlow(self._select_of(columns), schema, tuple(taken), self._chosen)
+
+    def shared(self) -> NativeFlow:
+        """What was projected, as columns of records."""
+        names = [f"c{number}" for number in self.computed]
+        return NativeFlow(self._select_of(names), pa.schema([(name, pa.null()) for name in names]))
+
+    def _select_of(self, columns: Sequence[str]) -> str | None:
+        told = [*([RECORD] if self._chosen or self._doubts else []), *([DOUBT] if self._doubts else [])]
+        return f"SELECT {', '.join([*columns, *told])} FROM {self._sql}" if columns or told else None
+
+    def project(self, step: Projection, needed: set[int]) -> None:
+        """Add the columns of a projection."""
+        added, doubts = [], []
+        for column in step.defined:
+            if column.number not in needed or column.number in self._names:
+                continue
+            place = self._place(self._known(self.group.tree(column, column.expression.node)))
+            if place:
+                self._names[column.number] = place
+                continue
+            found = self._compile(column, column.expression.node)
+            self.computed.append(column.number)
+            self._names[column.number] = _Named(f"c{column.number}")
+            added.append(f"{found.sql} AS c{column.number}")
+            if found.doubt:
+                doubts.append(found.doubt)
+        self._renamed |= {renamed.number: renamed.of for renamed in step.renamed}
+        self._level(added, doubts)
+
+    def _place(self, expression: Expr) -> _Named | None:
+        """A column that is only a field of another, or another name for it."""
+        if expression.kind == "AttributeReference":
+            return self._attribute(expression.name)
+        if expression.kind != "GetStructField":
+            return None
+        within = self._place(expression.children[0])
+        if within is None:
+            return None
+        place = (*within.place, expression.name) if within.place else None
+        return _Named(f"struct_extract({within.sql}, {text(expression.name)})", place)
+
+    def _select(self, condition: Compiled) -> None:
+        if condition.doubt:
+            self._level([], [condition.doubt])
+        kept = f"coalesce({condition.sql}, false)"
+        self._chosen = True
+        self._sql = f"(SELECT * FROM {self._sql} WHERE {f'{kept} OR {DOUBT}' if self._doubts else kept})"
+
+    def _generate(self, step: Generation) -> None:
+        if step.of_map:
+            raise NotKnown("explodes a map")
+        array = self._compile(step, step.array.node)
+        self._exploded += 1
+        self._chosen = True
+        name, element, place = (f"{word}{self._exploded}" for word in ("list_", "element_", "place_"))
+        self._level([f"{array.sql} AS {name}"], [array.doubt] if array.doubt else [])
+        # A row that is in doubt stays, and so does one without elements if it is asked for.
+        empty = f"coalesce(len({name}), 0) = 0"
+        keeps = empty if step.outer else f"{empty} AND {DOUBT}" if self._doubts else None
+        listed = f"CASE WHEN {keeps} THEN [NULL] ELSE {name} END" if keeps else name
+        added = [f"unnest({listed}) AS {element}"]
+        values = [element]
+        if step.how == "Inline":
+            fields = step.array.node.dataType().elementType().fieldNames()
+            values = [f"struct_extract({element}, {text(f)})" for f in fields]
+        if step.how == "PosExplode":
+            places = f"range(len({name}))"
+            added.append(
+                f"unnest({f'CASE WHEN {keeps} THEN [NULL] ELSE {places} END' if keeps else places}) AS {place}"
+            )
+            values.insert(0, f"CAST({place} AS INTEGER)")
+        self._sql = f"(SELECT *, {', '.join(added)} FROM {self._sql})"
+        for (number, _), value in zip(step.added, values, strict=True):
+            self._names[number] = _Named(value)
+
+    def _level(self, added: Sequence[str], doubts: Sequence[str]) -> None:
+        """One more SELECT, that adds columns and doubts."""
+        if not added and not doubts:
+            return
+        what = "*"
+        if doubts and self._doubts:
+            what = f"* REPLACE ({DOUBT} OR {' OR '.join(doubts)} AS {DOUBT})"
+        elif doubts:
+            what = f"*, ({' OR '.join(doubts)}) AS {DOUBT}"
+        self._doubts = self._doubts or bool(doubts)
+        self._sql = f"(SELECT {', '.join([what, *added])} FROM {self._sql})"
+
+    def _compile(self, owner: Defined | Selection | Generation, node: Node) -> Compiled:
+        expression = self._known(self.group.tree(owner, node))
+        return compile_expr(expression, {name: self._attribute(name).sql for name in set(_attributes(expression))})
+
+    def _known(self, expression: Expr) -> Expr:
+        """The expression with what is parsed, and what time it is, as columns."""
+        if expression.kind == "JsonToStructs":
+            return self._parse(expression)
+        if expression.kind in CLOCKS:
+            self.asks_time = True
+            return Expr("AttributeReference", expression.type, name=NOW)
+        children = tuple(self._known(child) for child in expression.children)
+        return expression if children == expression.children else replace(expression, children=children)
+
+    def _parse(self, expression: Expr) -> Expr:
+        (value,) = expression.children
+        while value.kind == "Cast" and value.type == "string" and value.children[0].type in ("string", "binary"):
+            (value,) = value.children
+        number = self._root(int(value.name)) if value.kind == "AttributeReference" else -1
+        if self.group.of_json or number not in self.group.base or value.type not in ("string", "binary"):
+            raise NotKnown("parses JSON that is computed")
+        detail = expression.detail
+        shape = json_shape(self.group.catalyst, detail["schema"], json.loads(detail["options"]), detail["zone"])
+        self.raw.add(number)
+        key = f"{number} {shape}"
+        known = self.group.parses.get(key) or self.parses.get(key)
+        taken = len(self.group.parses | self.parses)
+        self.parses[key] = known or Parse(raw_name(number), f"parsed_{taken}", shape)
+        return Expr("AttributeReference", expression.type, name=self.parses[key].name)
+
+    def _attribute(self, name: str) -> _Named:
+        return self._column(int(name)) if name.isdigit() else _Named(quoted(name), (name,))
+
+    def _root(self, number: int) -> int:
+        while number in self._renamed:
+            number = self._renamed[number]
+        return number
+
+    def _column(self, number: int) -> _Named:
+        """A column of the flow, where it stands now."""
+        root = self._root(number)
+        if root in self._names:
+            return self._names[root]
+        if root not in self.group.base:
+            raise NotKnown(f"reads a column that is not known: {number}")
+        name = self.group.base[root].name()
+        if self.group.of_json and name != METADATA_COLUMN:
+            self.fields.add(root)
+            return _Named(f"struct_extract({DOCUMENT}, {text(name)})", (DOCUMENT, name))
+        self.raw.add(root)
+        return _Named(raw_name(root), (raw_name(root),))
+
+
+def _attributes(expression: Expr) -> Iterator[str]:
+    if expression.kind == "AttributeReference":
+        yield expression.name
+    for child in expression.children:
+        yield from _attributes(child)
+
+
+def quoted(name: str) -> str:
+    """A name in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def text(value: str) -> str:
+    """A string in SQL."""
+    return "'" + value.replace("'", "''") + "'"

@@ -1,0 +1,1 @@
+"""The native pass: JSON parsed and projected in the workers by Arrow and DuckDB, never different from Spark."""

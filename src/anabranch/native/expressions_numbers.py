@@ -1,0 +1,153 @@
+"""Arithmetic. Whole numbers are computed in a wider type, so that nothing overflows before it is doubted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from anabranch.native.expressions_sql import (
+    FLOATS,
+    INTEGERS,
+    Entry,
+    Of,
+    decimal_of,
+    either,
+    plain,
+    require,
+    sql_type,
+    unknown,
+    unless,
+    when,
+)
+from anabranch.native.tree import Compiled, Expr
+
+
+def limits(kind: str) -> tuple[int, int]:
+    """The least and the largest whole number of a type."""
+    bits = INTEGERS[kind]
+    return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+
+
+def _wide(kind: str) -> str:
+    """A type in which the product of two numbers of a type fits."""
+    return "HUGEINT" if kind == "bigint" else "BIGINT"
+
+
+def whole(template: str, expr: Expr, of: Of, doubt: str = "") -> Compiled:
+    """An operation on whole numbers: doubted where the result does not fit."""
+    require(expr, (expr.type,))
+    given = [of(child) for child in expr.children]
+    words = [f"CAST({one.sql} AS {_wide(expr.type)})" for one in given]
+    result = template.format(*words)
+    least, largest = limits(expr.type)
+    fits = unless(f"{result} BETWEEN {least} AND {largest}")
+    own = doubt.format(*(one.sql for one in given)) if doubt else None
+    sql = f"TRY_CAST({result} AS {sql_type(expr.type)})"
+    return Compiled(sql, either(*(one.doubt for one in given), own, fits))
+
+
+def _operation(sign: str) -> Entry:
+    template = f"({{0}} {sign} {{1}})"
+    floats = plain(template, FLOATS, same=True)
+
+    def entry(expr: Expr, of: Of) -> Compiled:
+        if expr.type in INTEGERS:
+            given = whole(template, expr, of)
+            return Compiled(given.sql, either(given.doubt, _in_any_order(expr, of)))
+        if expr.type in FLOATS:
+            return floats(expr, of)
+        return _decimals(sign, expr, of)
+
+    return entry
+
+
+def _in_any_order(expr: Expr, of: Of) -> str | None:
+    """Doubt where a sum or a product of several could overflow on the way: Spark's optimizer puts constants last."""
+    if expr.kind == "Subtract" or not any(child.kind == expr.kind for child in expr.children):
+        return None
+    operands = _flat(expr)
+    largest = limits(expr.type)[1]
+    each = largest // len(operands) if expr.kind == "Add" else int(largest ** (1 / len(operands)))
+    sizes = [f"abs(CAST({of(one).sql} AS HUGEINT)) <= {each}" for one in operands]
+    return either(*(unless(size) for size in sizes))
+
+
+def _flat(expr: Expr) -> list[Expr]:
+    return [one for child in expr.children for one in (_flat(child) if child.kind == expr.kind else [child])]
+
+
+def _decimals(sign: str, expr: Expr, of: Of) -> Compiled:
+    """Exact where the type of the result has room for every result, so that Spark neither rounds nor overflows."""
+    types = [decimal_of(child.type) for child in expr.children]
+    result = decimal_of(expr.type)
+    if result is None or len(types) != 2 or types[0] is None or types[1] is None:
+        raise unknown(expr)
+    (p1, s1), (p2, s2) = types[0], types[1]
+    room = (p1 + p2 + 1, s1 + s2) if sign == "*" else (max(p1 - s1, p2 - s2) + max(s1, s2) + 1, max(s1, s2))
+    wider = max(p1, 19)  # of two narrow decimals, DuckDB's product is a narrow one, and may overflow
+    if room != result or result[0] > 37 or (sign == "*" and wider + p2 > 38):
+        raise unknown(expr)
+    given = [of(child) for child in expr.children]
+    if sign == "*":
+        words = [f"CAST({given[0].sql} AS DECIMAL({wider},{s1}))", given[1].sql]
+    else:
+        words = [f"CAST({one.sql} AS {sql_type(expr.type)})" for one in given]
+    sql = f"TRY_CAST(({words[0]} {sign} {words[1]}) AS {sql_type(expr.type)})"
+    return Compiled(sql, either(*(one.doubt for one in given)))
+
+
+_by_zero = when("{1} = 0")
+
+
+def _divided(whole_template: str, float_template: str | None, doubt: str) -> Entry:
+    def entry(expr: Expr, of: Of) -> Compiled:
+        if expr.type in INTEGERS:
+            return whole(whole_template, expr, of, doubt)
+        if expr.type in FLOATS and float_template:
+            return plain(float_template, FLOATS, doubt=doubt, same=True)(expr, of)
+        raise unknown(expr)
+
+    return entry
+
+
+def _one(whole_template: str, float_template: str) -> Entry:
+    def entry(expr: Expr, of: Of) -> Compiled:
+        if expr.type in INTEGERS:
+            return whole(whole_template, expr, of)
+        return plain(float_template, FLOATS)(expr, of)
+
+    return entry
+
+
+def _rounded(function: str) -> Entry:
+    doubles = plain(
+        f"TRY_CAST({function}({{0}}) AS BIGINT)",
+        FLOATS,
+        # Spark gives the nearest number there is for a double that no bigint is near to, and 0 for NaN.
+        doubt=unless("abs({0}) < 9e18"),
+    )
+
+    def entry(expr: Expr, of: Of) -> Compiled:
+        if expr.type != "bigint":
+            raise unknown(expr)
+        return of(expr.children[0]) if expr.children[0].type == "bigint" else doubles(expr, of)
+
+    return entry
+
+
+NUMBERS: Mapping[str, Entry] = {
+    "Add": _operation("+"),
+    "Subtract": _operation("-"),
+    "Multiply": _operation("*"),
+    "Divide": plain("({0} / {1})", ("double",), doubt=_by_zero),
+    "IntegralDivide": _divided("({0} // NULLIF({1}, 0))", None, _by_zero),
+    "Remainder": _divided("({0} % NULLIF({1}, 0))", "({0} % {1})", _by_zero),
+    # Of a negative divisor the sum may overflow in Spark.
+    "Pmod": _divided("((({0} % NULLIF({1}, 0)) + {1}) % NULLIF({1}, 0))", None, when("{1} <= 0")),
+    "UnaryMinus": _one("(-{0})", "(-{0})"),
+    "UnaryPositive": plain("{0}", (*INTEGERS, *FLOATS)),
+    "Abs": _one("abs({0})", "abs({0})"),
+    "Floor": _rounded("floor"),
+    "Ceil": _rounded("ceil"),
+    "Sqrt": plain("sqrt({0})", ("double",), doubt=when("{0} < 0")),
+    "IsNaN": plain("COALESCE(isnan({0}), FALSE)", FLOATS),
+}

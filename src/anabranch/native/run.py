@@ -1,0 +1,180 @@
+"""Run a native program over batches of records, in a worker or in the driver.
+
+A record for which some flow is not certain to give what Spark gives is taken out of all flows, and handed back: Spark
+computes it in the same epoch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.native.parse import JsonParser, JsonShape
+from anabranch.native.program import DOUBT, NOW, RECORD, RECORDS, NativeFlow, NativeProgram
+
+if TYPE_CHECKING:
+    import duckdb
+
+#: One thread per worker, as Spark counts its cores; and no way out of the process.
+_SETTINGS = (
+    "SET threads = 1",
+    "SET TimeZone = 'UTC'",
+    "SET preserve_insertion_order = true",
+    "SET autoinstall_known_extensions = false",
+    "SET autoload_known_extensions = false",
+    "SET enable_external_access = false",
+    "SET lock_configuration = true",
+)
+
+_connections = threading.local()
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """What a batch gave: the rows of each flow, and the records that are Spark's to compute."""
+
+    rows: Sequence[pa.Table]
+    rest: pa.RecordBatch | None
+
+
+class NativeRun:
+    """A program at work in one thread."""
+
+    def __init__(self, program: NativeProgram, now: datetime | None = None) -> None:
+        self._program = program
+        self._parsers = [_parser(parse.shape) for parse in program.parses]
+        self._now = pa.scalar(now, pa.timestamp("us", "UTC"))
+        self._database = _connected()
+
+    def take(self, raw: pa.RecordBatch) -> Passed:
+        """The rows of each flow, from a batch of raw records."""
+        records, doubt = self._parsed(raw)
+        rest: list[pa.RecordBatch] = []
+        if doubt is not None:
+            rest.append(raw.filter(doubt))
+            raw, records = raw.filter(pc.invert(doubt)), records.filter(pc.invert(doubt))
+        if self._program.skips_blank and (parsed := records.column(self._program.parses[0].name)).null_count:
+            raw, records = raw.filter(parsed.is_valid()), records.filter(parsed.is_valid())
+        if self._program.shared:
+            found = self._computed(self._program.shared, records)
+            for name in self._program.shared.schema.names:
+                records = records.append_column(name, found.column(name))
+            doubted = _doubted([found], raw.num_rows)
+            if doubted is not None:
+                rest.append(raw.filter(doubted))
+                raw, records = raw.filter(pc.invert(doubted)), records.filter(pc.invert(doubted))
+        flows = [(flow, self._computed(flow, records) if flow.sql else None) for flow in self._program.flows]
+        doubted = _doubted([found for _, found in flows if found is not None], raw.num_rows)
+        if doubted is not None:
+            rest.append(raw.filter(doubted))
+        certain = None if doubted is None else pc.invert(doubted)
+        return Passed([_rows(flow, records, found, certain) for flow, found in flows], _joined(rest))
+
+    def _parsed(self, raw: pa.RecordBatch) -> tuple[pa.Table, pa.Array | None]:
+        """The records with what is parsed, and where that is in doubt."""
+        names, columns, doubt = list(raw.schema.names), list(raw.columns), None
+        for parse, parser in zip(self._program.parses, self._parsers, strict=True):
+            found = parser.parse(raw.column(parse.raw))
+            names.append(parse.name)
+            columns.append(found.records)
+            if found.doubt is not None:
+                doubt = found.doubt if doubt is None else pc.or_(doubt, found.doubt)
+        if self._program.asks_time:
+            names.append(NOW)
+            columns.append(pa.repeat(self._now, raw.num_rows))
+        return pa.table(columns, names=names), doubt
+
+    def _computed(self, flow: NativeFlow, records: pa.Table) -> pa.Table:
+        assert flow.sql is not None, "there is something to compute"
+        if RECORD in flow.sql:
+            records = records.append_column(RECORD, pa.array(np.arange(records.num_rows, dtype=np.int32)))
+        self._database.register(RECORDS, records.cast(_without_zones(records.schema)))
+        try:
+            return self._database.sql(flow.sql).to_arrow_table()
+        finally:
+            self._database.unregister(RECORDS)
+
+
+def _without_zones(schema: pa.Schema) -> pa.Schema:
+    """The types as the SQL takes them: a timestamp with a zone costs DuckDB a look at the zone for each value."""
+    return pa.schema([pa.field(field.name, _without_zone(field.type)) for field in schema])
+
+
+def _without_zone(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us")
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _without_zone(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field(kind.value_field.name, _without_zone(kind.value_type)))
+    return kind
+
+
+def _doubted(found: Sequence[pa.Table], records: int) -> pa.Array | None:
+    """Which records some flow is in doubt about; None if there are none."""
+    numbers = [t.column(RECORD).filter(t.column(DOUBT)) for t in found if DOUBT in t.column_names]
+    if not any(len(some) for some in numbers):
+        return None
+    flags = np.zeros(records, dtype=bool)
+    for some in numbers:
+        flags[some.to_numpy()] = True
+    return pa.array(flags)
+
+
+def _rows(flow: NativeFlow, records: pa.Table, found: pa.Table | None, certain: pa.Array | None) -> pa.Table:
+    """The rows of a flow that are certain, with the very types that Spark would give."""
+    if certain is not None:
+        if found is not None and RECORD in found.column_names:
+            found = found.filter(certain.take(found.column(RECORD)))
+        elif found is not None:
+            found = found.filter(certain)
+        if not flow.chosen:
+            records = records.filter(certain)
+    numbers = found.column(RECORD) if flow.chosen and found is not None else None
+    columns = dict(zip(found.column_names, found.columns, strict=True)) if found is not None else {}
+    for taken in flow.taken:
+        column = records.column(taken.place[0])
+        for name in taken.place[1:]:
+            # By its place: Arrow takes a name that begins with a dot or a bracket for a path.
+            column = pc.struct_field(column, column.type.get_field_index(name))
+        columns[taken.name] = column if numbers is None else column.take(numbers)
+    return pa.table([_cast(columns[f.name], f.type) for f in flow.schema], schema=flow.schema)
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    return column if column.type == kind else column.cast(kind)
+
+
+def _connected() -> duckdb.DuckDBPyConnection:
+    """A connection of this thread's own, kept from one epoch to the next."""
+    import duckdb
+
+    found: duckdb.DuckDBPyConnection | None = getattr(_connections, "one", None)
+    if found is None:
+        found = _connections.one = duckdb.connect(":memory:")
+        for setting in _SETTINGS:
+            found.execute(setting)
+    return found
+
+
+def _parser(shape: JsonShape) -> JsonParser:
+    """A parser of this thread's own, kept as the connection is."""
+    known: dict[str, JsonParser] = _connections.__dict__.setdefault("parsers", {})
+    key = repr(shape)
+    if key not in known:
+        known.clear()  # a worker that meets another program has done with the one before
+        known[key] = JsonParser(shape)
+    return known[key]
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
+    if len(batches) < 2:
+        return batches[0] if batches else None
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

@@ -1,0 +1,1 @@
+"""What reads events, ledger and history from outside a run."""

@@ -1,0 +1,238 @@
+"""Expressions as SQL: none raises, no doubt is null, and what is not known is refused."""
+
+from __future__ import annotations
+
+import re
+import sys
+from itertools import product
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from expression_cases import BIGINTS, DAYS, DOUBLES, INTS, STRINGS, TIMES, database
+
+from anabranch.native.expressions import TABLE, compile_expr, known_type, sql_type
+from anabranch.native.expressions_patterns import pattern
+from anabranch.native.tree import Expr, NotKnown
+
+_EDGES = [2**63 - 1, 2**63 - 2, -(2**63), -(2**63) + 1, -(2**63) + 2, -9223372022400000001]
+_COLUMNS = {
+    "string": pa.array(STRINGS),
+    "int": pa.array(INTS, pa.int32()),
+    "bigint": pa.array(BIGINTS, pa.int64()),
+    "double": pa.array(DOUBLES, pa.float64()),
+    "float": pa.array(DOUBLES, pa.float64()).cast(pa.float32(), safe=False),
+    "boolean": pa.array([None, True, False]),
+    "date": pa.array(DAYS, pa.int32()).cast(pa.date32()),
+    "timestamp": pa.array(
+        [*TIMES, 2**63 - 1, 2**63 - 2, -(2**63), -(2**63) + 1, -(2**63) + 2, -9223372022400000001], pa.timestamp("us")
+    ),
+    "decimal(10,2)": pa.array([None, 0, 99999999, -99999999], pa.decimal128(10, 2)),
+    "array<string>": pa.array([None, [], ["a"], [None], ["a", None, "b"]], pa.list_(pa.string())),
+}
+
+
+def _attribute(kind: str, number: int) -> Expr:
+    return Expr("AttributeReference", kind, name=f"{kind}{number}")
+
+
+def _literal(value: object, kind: str) -> Expr:
+    return Expr("Literal", kind, value=value)
+
+
+def _rows() -> pa.Table:
+    """Every value of a type beside others of every type, two columns of each."""
+    n = 500
+    columns = {}
+    for kind, values in _COLUMNS.items():
+        for number, step in ((0, 1), (1, 7)):
+            places = [(i * step + i // len(values)) % len(values) for i in range(n)]
+            columns[f"{kind}{number}"] = values.take(pa.array(places))
+    return pa.table(columns)
+
+
+#: What each kind is called with: its result, then its arguments; 'x' and #1 are literals.
+_CALLS = """
+    Add Subtract Multiply Remainder | int int int | bigint bigint bigint | double double double | float float float
+    Add Subtract | decimal(11,2) decimal(10,2) decimal(10,2)
+    Multiply | decimal(21,4) decimal(10,2) decimal(10,2)
+    Divide | double double double
+    IntegralDivide | bigint bigint bigint
+    Pmod | int int int | bigint bigint bigint
+    UnaryMinus UnaryPositive Abs | int int | bigint bigint | double double
+    Floor Ceil | bigint double | bigint bigint
+    Sqrt | double double
+    IsNaN | boolean double | boolean float
+    And Or | boolean boolean boolean
+    Not | boolean boolean
+    IsNull IsNotNull | boolean string | boolean array<string> | boolean double
+    EqualTo EqualNullSafe LessThan LessThanOrEqual GreaterThan GreaterThanOrEqual In InSet | boolean string string
+    EqualTo EqualNullSafe LessThan LessThanOrEqual GreaterThan GreaterThanOrEqual In InSet | boolean double double
+    EqualTo EqualNullSafe LessThan LessThanOrEqual GreaterThan GreaterThanOrEqual In InSet | boolean date date
+    EqualTo EqualNullSafe LessThan LessThanOrEqual GreaterThan GreaterThanOrEqual In InSet | boolean timestamp timestamp
+    EqualTo EqualNullSafe LessThan In | boolean decimal(10,2) decimal(10,2) | boolean bigint bigint | boolean boolean boolean
+    If CaseWhen | string boolean string string | double boolean double double | array<string> boolean array<string> array<string>
+    CaseWhen | date boolean date
+    Coalesce | string string string | timestamp timestamp timestamp | array<string> array<string> array<string>
+    Greatest Least | string string string | int int int | date date date | timestamp timestamp timestamp
+    Cast | int string | bigint string | double string | float string | boolean string | date string | timestamp string
+    Cast | decimal(10,2) string | string int | string bigint | string boolean | string date | string timestamp | int bigint
+    Cast | bigint int | int double | bigint double | float double | double float | boolean int | int boolean | double bigint
+    Cast | double int | decimal(10,2) int | decimal(10,2) bigint | int decimal(10,2) | double decimal(10,2)
+    Cast | decimal(20,4) decimal(10,2) | timestamp bigint | bigint timestamp | date timestamp | timestamp date
+    Upper Lower StringTrim StringTrimLeft StringTrimRight | string string
+    StringTrim | string string 'ab'
+    Length OctetLength | int string
+    Substring | string string int int | string string #-2 #5 | string string #0 int
+    Concat | string string string
+    ConcatWs | string '-' string string
+    StartsWith EndsWith Contains | boolean string string
+    StringReplace | string string string string
+    StringInstr | int string string
+    Like RLike | boolean string 'a%b_c' | boolean string '%'
+    RegExpReplace | string string '[a-c]+' 'x' #1
+    RegExpExtract | string string '([a-c])-([0-9])?' #2
+    StringSplit | array<string> string ',' #-1
+    Md5 | string binary
+    Sha2 | string binary #256
+    Year Quarter Month DayOfMonth DayOfYear WeekOfYear DayOfWeek WeekDay UnixDate | int date
+    LastDay | date date
+    Hour Minute Second | int timestamp
+    TruncDate | date date 'week' | date date 'YEAR'
+    TruncTimestamp | timestamp 'week' timestamp | timestamp 'MILLISECOND' timestamp
+    DateAdd DateSub | date date int
+    DateDiff | int date date
+    DateFromUnixDate | date int
+    SecondsToTimestamp MillisToTimestamp MicrosToTimestamp | timestamp bigint | timestamp int
+    UnixSeconds UnixMillis UnixMicros | bigint timestamp
+    UnixTimestamp ToUnixTimestamp | bigint timestamp 'yyyy' | bigint string 'yyyy-MM-dd'
+    GetTimestamp | timestamp string 'yyyy-MM-dd HH:mm:ss' | timestamp string 'yyyyMMdd' | timestamp string 'yyyy-MM-dd HH:mm:ss.SSSXXX'
+    CreateNamedStruct | struct<x:string> 'x' string
+    CreateArray | array<string> string string | array<double> double
+    Size | int array<string>
+    GetArrayItem ElementAt | string array<string> int
+    ArrayContains | boolean array<string> string
+"""  # noqa: E501
+
+
+def _argument(word: str, number: int) -> Expr:
+    if word.startswith("'"):
+        return _literal(word.strip("'"), "string")
+    if word.startswith("#"):
+        return _literal(int(word[1:]), "int")
+    if word == "binary":
+        return Expr("Cast", "binary", (_attribute("string", number % 2),))
+    return _attribute(word, number % 2)
+
+
+def _calls() -> list[Expr]:
+    found = []
+    for line in _CALLS.strip().splitlines():
+        kinds, *calls = line.split(" | ")
+        for kind, call in product(kinds.split(), calls):
+            result, *words = re.findall(r"'[^']*'|\S+", call)
+            arguments = tuple(_argument(word, number) for number, word in enumerate(words))
+            found.append(Expr(kind, result, arguments, detail={"zone": "UTC", "fails": "true"}))
+    return found
+
+
+def test_every_kind_is_called() -> None:
+    of_structs = {"GetStructField", "GetArrayStructFields"}  # in the tests against Spark
+    assert set(TABLE) - {call.kind for call in _calls()} == {"Literal"} | of_structs
+
+
+def test_nothing_raises_and_no_doubt_is_null() -> None:
+    table = _rows()
+    columns = {name: f'"{name}"' for name in table.column_names}
+    connection = database()
+    connection.register("records", table)
+    for call in _calls():
+        # Within a second call, which takes what the first one gave, doubted or not.
+        again = Expr("Coalesce", call.type, (call, call)) if known_type(call.type) else call
+        for expr in (call, again):
+            one = compile_expr(expr, columns)
+            found = connection.sql(f"SELECT {one.sql} AS v, {one.doubt or 'FALSE'} AS d, typeof(v) AS t FROM records")
+            rows = found.to_arrow_table()
+            assert not rows.column("d").null_count, call
+            typed = connection.sql(f"SELECT typeof(CAST(NULL AS {sql_type(call.type)}))").fetchall()
+            assert rows.column("t")[0].as_py() == typed[0][0], call
+
+
+def test_branch_that_is_not_known_is_doubted_where_taken() -> None:
+    strange = Expr("StructsToJson", "string")
+    choice = Expr("If", "string", (_attribute("boolean", 0), strange, _literal("a", "string")))
+    one = compile_expr(choice, {"boolean0": "b"})
+    found = database().sql(f"SELECT {one.sql}, {one.doubt} FROM (VALUES (TRUE), (FALSE), (NULL)) AS t(b)").fetchall()
+    assert found == [(None, True), ("a", False), ("a", False)]
+
+
+def test_condition_that_is_not_known_is_refused() -> None:
+    strange = Expr("StructsToJson", "boolean")
+    with pytest.raises(NotKnown, match="calls `StructsToJson`"):
+        compile_expr(Expr("If", "int", (strange, _literal(1, "int"), _literal(2, "int"))), {})
+
+
+def test_chance_is_refused_in_a_branch_too() -> None:
+    chance = Expr("Rand", "double", detail={"never": "is not deterministic"})
+    choice = Expr("If", "double", (_attribute("boolean", 0), chance, _literal(1.0, "double")))
+    with pytest.raises(NotKnown, match="not deterministic"):
+        compile_expr(choice, {"boolean0": "b"})
+
+
+def test_guarded_cast_does_not_doubt_what_it_does_not_see() -> None:
+    text = _attribute("string", 0)
+    number = Expr("Cast", "int", (text,), detail={"zone": "UTC"})
+    is_x = Expr("EqualTo", "boolean", (text, _literal("x", "string")))
+    choice = Expr("If", "int", (is_x, _literal(0, "int"), number))
+    one = compile_expr(choice, {"string0": "s"})
+    found = database().sql(f"SELECT {one.sql}, {one.doubt} FROM (VALUES ('x'), ('12'), ('y')) AS t(s)").fetchall()
+    assert found == [(0, False), (12, False), (None, True)]
+
+
+def test_size_grows_with_depth_and_not_with_its_power() -> None:
+    expr = _attribute("int", 0)
+    for _ in range(60):
+        expr = Expr("Add", "int", (expr, _literal(1, "int")))
+    one = compile_expr(expr, {"int0": "i"})
+    assert len(one.sql) + len(one.doubt or "") < 200_000
+    with pytest.raises(NotKnown, match="too long"):
+        compile_expr(_deep(40), {"int0": "i"})
+
+
+def _deep(depth: int) -> Expr:
+    expr = _attribute("int", 0)
+    for _ in range(depth):
+        expr = Expr("Pmod", "int", (expr, expr))
+    return expr
+
+
+_REFUSED = r"""a{,3} a*+ a** \bword [a&&b] [[a]] (?=a) (a)\1 (?<n>a) x{1001} (a*)* a||b \p{L} é [z-a] (?m)^a a{3}{4}
+    ( [ \ \x41 ((a{99}){99}){99} [a-\d] [] [^] a{2,1} (?i)(?s)a \Qa\E ^* a&b"""
+
+
+@pytest.mark.parametrize("java", ["", *_REFUSED.split()])
+def test_regular_expressions_that_may_differ_are_refused(java: str) -> None:
+    with pytest.raises(NotKnown, match="regular expression"):
+        pattern(java)
+
+
+_OTHER_TYPES = """map<string,int>; string collate UTF8_LCASE; char(3); varchar(3); struct<a:int,A:int>
+    ; struct<>; interval day; variant; array<void>; decimal(3,5); struct<a:b:int>; array<int; int>"""
+
+
+@pytest.mark.parametrize("kind", [kind.strip() for kind in _OTHER_TYPES.split(";")])
+def test_types_that_differ_are_not_known(kind: str) -> None:
+    assert not known_type(kind)
+
+
+def test_types() -> None:
+    assert sql_type("struct<a b:array<timestamp>>") == 'STRUCT("a b" TIMESTAMP[])'
+
+
+def test_column_with_a_zone_is_read_in_utc() -> None:
+    one = compile_expr(Expr("Hour", "int", (_attribute("timestamp", 0),), detail={"zone": "UTC"}), {"timestamp0": "t"})
+    query = f"SELECT {one.sql}, {one.doubt} FROM (VALUES (TIMESTAMPTZ '2020-01-01 05:00:00+02:00')) AS v(t)"
+    assert database().sql(query).fetchall() == [(3, False)]

@@ -1,0 +1,321 @@
+"""The native pass in real pipelines: the same tables, counts and errors as Spark alone gives, over hostile input."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from json_documents import WHOLE
+from native_project import FLOWS, OTHERS, Ran, land, landed
+from pyspark.sql import SparkSession
+
+from anabranch.core.events import ChannelProgress
+from anabranch.engine import native_files, native_rows
+from anabranch.errors import AnabranchError
+
+pytestmark = pytest.mark.spark
+
+VIEWS = """
+@dp.temporary_view
+def lines():
+    rows = by_file(IN).text(IN + "/lines").select("value", "_metadata", F.from_json("value", CORRUPT).alias("e"))
+    about = [f"_metadata.file_{name}" for name in ("path", "name", "size", "modification_time")]
+    return rows.select("e.*", "value", *about)
+
+@dp.temporary_view
+def files():
+    about = [f"_metadata.file_{name}" for name in ("path", "name", "size", "modification_time")]
+    return by_file(IN, 2).schema(CORRUPT).json(IN + "/files").select("*", *about)
+
+@dp.temporary_view
+def mixed():
+    rows = by_file(IN, 5).text(IN + "/mixed").select("_metadata", F.from_json("value", FIELDS).alias("e"))
+    return rows.select("e.*", "_metadata.file_name")
+
+@dp.table
+def plain_files():
+    return by_file(IN, 20).schema("id BIGINT, n INT, name STRING").json(IN + "/plain")
+
+@dp.table
+@sources.dead_letters
+def letters():
+    return sources.files(IN + "/letters", schema="id BIGINT, n INT", dead_letters=True)
+"""
+CODE = (
+    VIEWS + "".join(FLOWS.replace("{0}", name) for name in ("lines", "files", "mixed")) + OTHERS.replace("{0}", "mixed")
+)
+
+#: Flows that are computed by Spark, whatever the setting.
+BY_SPARK = {"mixed_aside", "mixed_hashed", "mixed_python", "mixed_file", "mixed_days", "mixed_unique", "letters"}
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> tuple[Ran, Ran]:
+    """The project as it is run by Spark alone, and natively; twice each, with more files for the second time."""
+    folder = tmp_path_factory.mktemp("native")
+    for name in ("lines", "mixed"):
+        landed(folder / "in" / name)
+    for name in ("files", "plain", "letters"):  # an array in a file is for Spark, and for another test
+        landed(folder / "in" / name, arrays=False)
+    ways = tuple(Ran(folder / mode, spark, mode) for mode in ("false", "true"))
+    for ran in ways:
+        ran.write(CODE, folder / "in")
+        assert ran.run() is None
+    for name in ("lines", "files", "mixed"):
+        land(folder / "in" / name, {"late.json": b'{"id":500,"n":2,"at":"2026-1-2"}\n{"id":501,"tags":["x"]}\n'})
+    for ran in ways:
+        assert ran.run() is None
+        assert SparkSession.active()._jsparkSession.equals(spark._jsparkSession), "the session is still that of before"
+    return ways  # type: ignore[return-value]
+
+
+def test_all_tables_are_the_same_to_the_bit(both: tuple[Ran, Ran]) -> None:
+    by_spark, natively = both
+    schemas = by_spark.schemas()
+    assert natively.schemas() == schemas
+    assert len(schemas) > 60
+    differing = {}
+    for table in schemas.keys() - {"lines_time", "files_time", "mixed_time"}:
+        expected, found = by_spark.rows(table), natively.rows(table)
+        if found != expected:
+            differing[table] = list((found - expected).items())[:3], list((expected - found).items())[:3]
+    assert not differing
+
+
+def test_rows_and_broken_rules_are_counted_the_same(both: tuple[Ran, Ran]) -> None:
+    by_spark, natively = both
+    assert natively.counts() == by_spark.counts()
+    assert natively.quality() == by_spark.quality()
+    assert {q.dataset for _, _, q in natively.quality()} >= {"lines_judged", "files_judged", "mixed_aside", "letters"}
+    assert (
+        max(epoch for channel, epoch in natively.counts() if channel == "lines") > 10
+    )  # Spark compacts its log of files
+
+
+def test_it_was_native_and_records_in_doubt_were_not(both: tuple[Ran, Ran]) -> None:
+    by_spark, natively = both
+    how = natively.how()
+    assert {flow for flow, words in how.items() if words != "native"} == BY_SPARK
+    assert set(by_spark.how().values()) <= {"fused", "branch: drops duplicates"}
+    assert not any(by_spark.records(channel) for channel in ("lines", "files", "mixed", "plain_files"))
+    for channel in ("lines", "files", "mixed", "plain_files"):
+        found = natively.records(channel)
+        assert found["native"] > 150, channel
+        assert found["spark"] > 50, channel
+    assert not natively.records("letters")
+    lines = sum(natively.rows("lines_all").values())
+    assert natively.records("lines").total() == lines
+
+
+def test_records_that_workers_read_are_counted_as_read(both: tuple[Ran, Ran]) -> None:
+    def read(ran: Ran) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for event in ran.events:
+            if isinstance(event, ChannelProgress):
+                found[event.channel] += event.rows
+        return found
+
+    by_spark, natively = both
+    assert read(natively)["lines"] == read(by_spark)["lines"] > 700
+
+
+def test_all_rows_of_an_epoch_have_one_time(both: tuple[Ran, Ran]) -> None:
+    from anabranch import read
+
+    for ran in both:
+        for view in ("lines", "files", "mixed"):
+            asked = f"SELECT count(DISTINCT now) AS times, count(DISTINCT past) AS past FROM {view}_time"
+            (found,) = read.cut(ran.root).query(asked).to_pylist()
+            epochs = [e for e in ran.published if e.channel == view and e.rows.get(f"{view}_time")]
+            assert found["times"] == len(epochs), view
+
+
+FAILING = """
+def parsed(name, mode):
+    rows = by_file(IN).text(f"{IN}/{name}")
+    return rows.select(F.from_json("value", FIELDS, {"mode": mode}).alias("e")).select("e.*")
+
+@dp.table
+def failfast():
+    return parsed("failfast", "FAILFAST")
+
+@dp.table
+def failfast_files():
+    return by_file(IN).schema(FIELDS).option("mode", "FAILFAST").json(IN + "/failfast_files")
+
+@dp.table
+def overflow():
+    return parsed("overflow", "PERMISSIVE").select(F.expr("n + 2147483647").alias("more"))
+
+@dp.table
+def divided():
+    return parsed("divided", "PERMISSIVE").select(F.expr("1 / n").alias("share"))
+
+@dp.table
+@dp.expect_or_fail("positive", "n > 0")
+def failing():
+    return parsed("failing", "PERMISSIVE").select("n", "at")
+
+@dp.table
+def damaged():
+    return parsed("damaged", "PERMISSIVE")
+
+@dp.table
+def damaged_files():
+    return by_file(IN).schema(FIELDS).json(IN + "/damaged_files")
+"""
+
+
+def test_what_fails_fails_with_the_same_code(tmp_path: Path, spark: Any) -> None:
+    good, packed = b'{"id":1,"n":0}\n', gzip.compress(b'{"id":1}\n' * 1000)
+    bad = {
+        "failfast": good + b'{"id":\n',
+        "failfast_files": good + b'{"id":"x"}\n',
+        "overflow": b'{"n":1}\n',
+        "divided": good,
+        "failing": good + b'{"n":5,"at":"2026-1-2"}\n',
+    }
+    for name, content in bad.items():
+        land(tmp_path / "in" / name, {"a.json": content})
+    for name in ("damaged", "damaged_files"):
+        land(tmp_path / "in" / name, {"a.json.gz": packed[:-12]})
+    codes = {}
+    for mode in ("false", "true"):
+        ran = Ran(tmp_path / mode, spark, mode)
+        ran.write(FAILING, tmp_path / "in")
+        assert ran.run() is not None
+        codes[mode] = ran.failures()
+    assert codes["true"] == codes["false"]
+    assert codes["true"].keys() == bad.keys() | {"damaged", "damaged_files"}
+
+
+PLAIN = """
+@dp.table
+def rows():
+    return by_file(IN, 100).text(IN + "/rows").select(F.from_json("value", FIELDS).alias("e")).select("e.*")
+
+@dp.table
+def files():
+    return by_file(IN, 100).schema(FIELDS).json(IN + "/files").select("id", "tags", "_metadata.file_name")
+"""
+
+
+def test_large_files_are_read_in_parts_by_several_tasks(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from anabranch.engine import epoch
+
+    monkeypatch.setattr(epoch, "SMALL_BYTES", -1)
+    monkeypatch.setattr(native_files, "_SMALLEST", 700)
+    monkeypatch.setattr(native_files, "_LARGEST", 700)
+    ends = [b"\n", b"\r\n", b"\r"]
+    text = b"".join(
+        json.dumps({"id": i, "tags": ["x" * (i % 50)], "n": "odd" if i % 9 == 0 else i}).encode() + ends[i % 3]
+        for i in range(900)
+    )
+    for name in ("rows", "files"):
+        land(tmp_path / "in" / name, {"a.json": text, "b.json.gz": gzip.compress(b'{"id":-1}\n{"id":-2}')})
+    ran = Ran(tmp_path / "project", spark, "true")
+    ran.write(PLAIN, tmp_path / "in")
+    assert ran.run() is None
+    from anabranch import read
+
+    for table in ("rows", "files"):
+        found = read.cut(ran.root).arrow(table).column("id").to_pylist()
+        assert sorted(found) == [-2, -1, *range(900)]
+    assert ran.records("rows") == {"native": 802, "spark": 100}
+    assert ran.records("files") == {"native": 902, "spark": 0}  # nobody asks for the odd column
+
+
+def test_it_gives_up_on_too_many_and_on_arrays_and_goes_on(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native_rows, "_MOST_REST_BYTES", 1000)
+    odd = b'{"id":1,"n":"x","at":"2026-1-2"}\n' * 60
+    land(tmp_path / "in" / "rows", {"a.json": odd})
+    land(tmp_path / "in" / "files", {"a.json": b'{"id":1}\n [{"id":2,"tags":["a"]},{"id":3}]\n{"id":4}\n'})
+    ways = []
+    for mode in ("false", "true"):
+        ran = Ran(tmp_path / mode, spark, mode)
+        ran.write(PLAIN, tmp_path / "in")
+        assert ran.run() is None
+        ways.append(ran)
+    by_spark, natively = ways
+    for table in ("rows", "files"):
+        assert natively.rows(table) == by_spark.rows(table)
+        assert not natively.records(table), "Spark computed all of the epoch"
+    assert sum(natively.rows("files").values()) == 4
+
+
+def test_killed_and_recovered_with_records_in_doubt(tmp_path: Path, spark: Any) -> None:
+    """The command is killed with everything staged; who comes next reads the same epoch again."""
+    for name in ("rows", "files"):
+        land(tmp_path / "in" / name, {"a.json": b'{"id":1}\n{"id":2,"at":"2026-1-2"}\n{"id":"x"}\n'})
+    ran = Ran(tmp_path / "project", spark, "true")
+    ran.write(PLAIN, tmp_path / "in")
+    command = [sys.executable, "-m", "anabranch", "run", "--once", "--project", str(ran.root)]
+    killed = subprocess.run(command, env={**os.environ, "ANABRANCH_CRASH": "staged"}, capture_output=True, check=False)
+    assert killed.returncode < 0, killed.stderr[-500:]
+    assert ran.run() is None
+    for table in ("rows", "files"):
+        assert sum(ran.rows(table).values()) == 3
+        assert ran.records(table) == {"native": 1 if table == "rows" else 2, "spark": 2 if table == "rows" else 1}
+
+
+MESSAGES = """
+@dp.temporary_view
+def messages():
+    rows = spark.readStream.format("kafka").option("startingOffsets", "earliest").option("subscribe", TOPIC)
+    rows = rows.option("kafka.bootstrap.servers", BOOTSTRAP).load()
+    parsed = F.from_json(F.col("value").cast("string"), CORRUPT)
+    return rows.select("*", parsed.alias("e"))
+
+@dp.table
+def values():
+    return spark.readStream.table("messages").select("offset", "partition", "timestamp", "key", "value", "e")
+
+@dp.table
+def keys():
+    return spark.readStream.table("messages").where("e.id > 0").select(F.col("key").cast("string"), "e.id")
+"""
+
+
+def test_values_of_messages(tmp_path: Path, spark: Any, kafka: Any) -> None:
+    """Null, not UTF-8, over several lines: Kafka's values need not be lines."""
+    from confluent_kafka import Producer
+    from kafka_reader import create_topic
+
+    topic = create_topic(kafka.bootstrap, "native-values", 1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    pretty = json.dumps({"id": 5, "tags": ["a"], "inner": {"a": 1}}, indent=2).encode()
+    sent = [*(one for one in WHOLE if not one or len(one) < 5000), pretty, b'{"id":1,"name":"\xff"}', b'{"id":2}']
+    for number, value in enumerate(sent):
+        producer.produce(topic, value, f"k{number}", 0, timestamp=1_700_000_000_000)
+    assert producer.flush(10) == 0
+    ways = [Ran(tmp_path / mode, spark, mode) for mode in ("false", "true")]
+    for ran in ways:
+        ran.write(f"TOPIC, BOOTSTRAP = {topic!r}, {kafka.bootstrap!r}\n" + MESSAGES, tmp_path)
+        assert ran.run() is None
+    by_spark, natively = ways
+    assert set(natively.how().values()) == {"native"}
+    assert natively.records("values").total() == len(sent)
+    assert natively.records("values")["native"] > 20
+    for table in ("values", "keys"):
+        assert natively.rows(table) == by_spark.rows(table)
+
+
+def test_a_setting_that_is_none(tmp_path: Path, spark: Any) -> None:
+    ran = Ran(tmp_path / "project", spark, "nonsense")
+    land(tmp_path / "in" / "rows", {})
+    land(tmp_path / "in" / "files", {})
+    ran.write(PLAIN, tmp_path / "in")
+    with pytest.raises(AnabranchError) as told:
+        ran.how()
+    assert told.value.code == "SETTING_INVALID"
