@@ -36,7 +36,7 @@ def files(
     max_files: int | None = None,
     by_name: bool = False,
 ) -> DataFrame:
-    """The files of a folder, and those that arrive in it: json, csv, parquet, avro, text or binary.
+    """The files of a folder, and those that arrive in it: json, csv, parquet, avro, orc, text or binary.
 
     Without a `schema` one is inferred from the files that are there, once, and pinned. `envelope` names the array of
     documents like `{"_meta": ..., "data": [...]}`: its records become rows, each with `_meta`. A malformed record stops

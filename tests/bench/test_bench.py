@@ -138,7 +138,7 @@ def test_every_native_case_is_held_against_the_general_way(bench: Any) -> None:
         for case in native.COMPARED
         for way, cpu in costs.items()
     ]
-    found = [(what, round(value, 3)) for what, value, limit in report.checked(records) if limit == 1.05]
+    found = [(what, round(value, 3)) for what, value, limit in report.checked(records) if value > limit]
     assert found == [(f"{case}, CPU, of all by Spark", 1.1) for case in native.COMPARED]
 
 

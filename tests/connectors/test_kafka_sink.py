@@ -184,8 +184,9 @@ def test_a_transaction_that_takes_too_long_is_sent_again(
     sink = opened(target)
     messages = sink._messages
 
-    def once(receipt: Receipt) -> Iterator[Any]:
-        return stalling(messages(receipt)) if stalls and stalls.pop() else messages(receipt)
+    def once(epoch: EpochKey, receipt: Receipt) -> Iterator[Any]:
+        rows = messages(epoch, receipt)
+        return stalling(rows) if stalls and stalls.pop() else rows
 
     def stalling(rows: Iterator[Any]) -> Iterator[Any]:
         for number, message in enumerate(rows):
@@ -230,8 +231,8 @@ plain, receipt = json.loads(sys.argv[1])
 sink = KafkaSink(SinkSpec(**plain))
 messages = sink._messages
 
-def halted(receipt):
-    for number, message in enumerate(messages(receipt)):
+def halted(key, receipt):
+    for number, message in enumerate(messages(key, receipt)):
         if number == 900:
             sink._sender(EpochKey("p-1", "main", 1, 1))._producer.flush(10)
             print("half way", flush=True)
@@ -298,8 +299,8 @@ def test_the_broker_is_stopped_and_killed_on_the_way(
     sink.apply(key(0), stage(sink, key(0), people(0, 10)))
     messages = sink._messages
 
-    def interrupted(receipt: Receipt) -> Iterator[Any]:
-        for number, message in enumerate(messages(receipt)):
+    def interrupted(epoch: EpochKey, receipt: Receipt) -> Iterator[Any]:
+        for number, message in enumerate(messages(epoch, receipt)):
             if number == 5 and restarts:
                 restarts.pop()()
                 kafka.start()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import threading
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from anabranch.native import run as native_run
 from anabranch.native.parse import JsonShape
 from anabranch.native.program import DOUBT, NOW, RECORD, RECORDS, NativeFlow, NativeProgram, Parse, Taken
 from anabranch.native.run import NativeRun, Passed
@@ -159,6 +162,24 @@ def test_rows_have_the_very_types_that_are_asked_for() -> None:
     assert table.column("o2").to_pylist() == [datetime(2026, 1, 2, 3, 4, 5, 500000, UTC), None]
 
 
+def test_fields_that_are_never_null_in_structs_that_are() -> None:
+    never = pa.struct([pa.field("x", pa.int32(), nullable=False)])
+    kind = pa.struct(
+        [pa.field("file", pa.string(), nullable=False), pa.field("xs", pa.list_(pa.field("element", never)))]
+    )
+    made = f"""
+        CASE WHEN {A_SQL} % 2 = 0 THEN {{'file': 'f', 'xs':
+            CASE WHEN {A_SQL} = 4 THEN NULL ELSE [{{'x': {A_SQL}}}, NULL, {{'x': 7}}] END}} END"""
+    schema = pa.schema([("o0", kind)])
+    passed = run(program(NativeFlow(f"SELECT {made} AS o0 FROM {RECORDS}", schema)), *ONE_TO_FOUR, '{"a": 6}')
+    (table,) = passed.rows
+    table.validate(full=True)
+    assert table.schema == schema
+    six, two = ({"file": "f", "xs": [{"x": x}, None, {"x": 7}]} for x in (6, 2))
+    assert table.column("o0").to_pylist() == [None, two, None, {"file": "f", "xs": None}, six]
+    assert table.slice(1, 3).column("o0").to_pylist() == [two, None, {"file": "f", "xs": None}]
+
+
 def test_several_parses_of_one_value() -> None:
     other = Parse("raw_1", "again", shape(("a", "string")))
     texts = NativeFlow(None, pa.schema([("o0", pa.string())]), (Taken("o0", ("again", "a")),))
@@ -168,6 +189,28 @@ def test_several_parses_of_one_value() -> None:
     # A number is no text, and a text no number: each is certain for one of the two only.
     assert values(passed) == [[(None,)], [(None,)]]
     assert rest(passed) == ['{"a": 5}', '{"a": "x"}']
+
+
+def test_a_process_in_which_a_thread_ran_can_be_forked() -> None:
+    """What a thread keeps must not be taken apart in the child; what an ended one kept is let go here."""
+    ran, over = threading.Event(), threading.Event()
+
+    def work() -> None:
+        run(program(A, flow(f"{A_SQL} AS o0", doubt=f"{A_SQL} = 2")), *ONE_TO_FOUR)
+        ran.set()
+        over.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    ran.wait()
+    assert subprocess.run(["true"], preexec_fn=lambda: None, check=False).returncode == 0
+    kept = len(native_run._kept)
+    over.set()
+    thread.join()
+    again = threading.Thread(target=run, args=(program(A), *ONE_TO_FOUR))
+    again.start()
+    again.join()
+    assert len(native_run._kept) <= kept
 
 
 def test_sql_cannot_leave_the_process() -> None:

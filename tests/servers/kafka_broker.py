@@ -6,11 +6,10 @@ can be started again on the same ports with the same data. It dies with the proc
 
 from __future__ import annotations
 
-import ctypes
+import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -25,7 +24,6 @@ USER, PASSWORD = "loader", "tulip-bulb-77"
 _LOCK = Path(__file__).with_name("kafka-jars.lock")
 _CLUSTER = "anabranchTestClstrAAAA"  # 22 characters of base64, as Kafka wants
 _START_SECONDS = 60.0
-_PDEATHSIG = 1
 
 _PROPERTIES = """
 process.roles=broker,controller
@@ -78,10 +76,8 @@ class Broker:
     def start(self) -> Broker:
         """Start it, and wait until it answers."""
         with (self.folder / "broker.log").open("ab") as log:
-            command = self._command("kafka.Kafka", str(self._properties))
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, preexec_fn=_die_with_parent
-            )
+            command = [*_dying_with_parent(), *self._command("kafka.Kafka", str(self._properties))]
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder)
         self._wait_until_ready()
         return self
 
@@ -139,9 +135,13 @@ def broker_jars() -> list[Path]:
     return resolve(wanted=parse_lock(_LOCK.read_text("utf-8")), folder=folder)
 
 
-def _die_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
+def _dying_with_parent() -> list[str]:
+    """What starts a program that is killed when this process ends, where there is such a thing.
+
+    Not `preexec_fn`: it forks this process, and with all the libraries that tests load the child of that may crash.
+    """
+    found = shutil.which("setpriv")
+    return [found, "--pdeathsig", "KILL", "--"] if found else []
 
 
 def _free_ports(count: int) -> list[int]:

@@ -15,18 +15,28 @@ from anabranch.engine.catalyst import Node, identity, items, kind
 from anabranch.native.tree import Expr
 
 
-def tree(node: Node) -> Expr:
-    """An expression as a tree; what a node stands for takes its place, and names of results are left out."""
+def tree(node: Node, types: dict[int, str] | None = None) -> Expr:
+    """An expression as a tree; what a node stands for takes its place, and names of results are left out.
+
+    `types` are those of attributes that were met before: a record with many fields is an attribute of each of them, and
+    it takes long to say its type.
+    """
     # Each call into the JVM costs: what holds for the root need not be asked of what is below.
-    return _Reader(bool(node.deterministic())).read(node, {})
+    return _Reader(bool(node.deterministic()), {} if types is None else types).read(node, {})
 
 
 class _Reader:
-    def __init__(self, deterministic: bool) -> None:
+    def __init__(self, deterministic: bool, types: dict[int, str]) -> None:
         self._deterministic = deterministic
+        self._types = types
 
     def read(self, node: Node, given: Mapping[str, Expr]) -> Expr:
         name = kind(node)
+        if name == "AttributeReference":
+            number = identity(node)
+            if number not in self._types:
+                self._types[number] = _type(node)
+            return Expr(name, self._types[number], name=str(number))
         if name == "Alias":
             return self.read(node.child(), given)
         if name == "CommonExpressionRef":
@@ -66,8 +76,6 @@ def _constant(node: Node) -> Expr | None:
 
 def _described(node: Node, name: str, children: tuple[Expr, ...]) -> Expr:
     type_ = _type(node)
-    if name == "AttributeReference":
-        return Expr(name, type_, name=str(identity(node)))
     if name == "Literal":
         value, known = _value(node.value(), type_)
         return Expr(name, type_, value=value, detail={} if known else {"value": "not known"})

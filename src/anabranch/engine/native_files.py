@@ -57,7 +57,7 @@ class FileFeed:
         if self.metadata is None:
             return None
         known: dict[str, Any] = {
-            "file_path": split.url,
+            "file_path": split.url.replace("file:///", "file:/", 1),  # as Hadoop writes it
             "file_name": split.url.rpartition("/")[2],
             "file_size": split.size,
             "file_block_start": split.start,

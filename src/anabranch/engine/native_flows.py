@@ -49,6 +49,10 @@ def native_chains(catalyst: Catalyst, chains: Sequence[Chain], schemas: Mapping[
             why[chain.part] = str(reason)
         else:
             found.append(chain)
+    parsing = [part for part, reason in why.items() if reason != PLAIN]
+    if len(found) < _WORTH * len(parsing):
+        beside = f"Spark parses the same records for {parsing[0][0]}"
+        return _nothing({**why, **{chain.part: beside for chain in found}})
     if not found:
         return _nothing(why)
     document = None
@@ -74,6 +78,10 @@ def native_chains(catalyst: Catalyst, chains: Sequence[Chain], schemas: Mapping[
         skips_blank=document is not None,
     )
     return NativeChains(program, tuple(found), raw, why, document, fields)
+
+
+#: Native flows for each one that Spark must parse the same records for, from which on both ways side by side pay.
+_WORTH = 3
 
 
 def _nothing(why: Mapping[Part, str]) -> NativeChains:

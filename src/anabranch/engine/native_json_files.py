@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from anabranch.engine.catalyst import Catalyst, Node, kind, source_options, type_of
 from anabranch.native.parse import JsonShape, refused
@@ -48,6 +48,51 @@ class JsonFiles:
         document = F.from_json(LINE, schema, dict(self.shape.options)).alias(DOCUMENT)
         parsed = lines.select(document, *others).where(F.col(DOCUMENT).isNotNull())
         return parsed.select(*(F.col(DOCUMENT).getField(name).alias(name) for name in self.columns), *others)
+
+    def differs(self, lines: Sequence[str | None]) -> bool:
+        """Whether `from_json` may give something else for one of the lines than the reader of files.
+
+        In a field for text, that one gives whatever is no text as it stands there: `1e3`, where the other has `1000.0`.
+        """
+        schema = StructType.fromJson(json.loads(self.shape.schema))
+        return any(line is not None and _has_other(line, schema) for line in lines)
+
+
+def _has_other(line: str, schema: StructType) -> bool:
+    try:
+        found, _ = _DECODER.raw_decode(line.lstrip(" \t\r\n"))
+    except RecursionError:
+        return True
+    except ValueError:
+        return any(sign in line for sign in _LENIENT)
+    return _other(found, schema)
+
+
+class _Pairs(list[tuple[str, object]]):
+    """An object of JSON, with every field however often its name comes."""
+
+
+#: Whatever is no object is a value by itself; how a number is written does not matter here.
+_DECODER = json.JSONDecoder(object_pairs_hook=_Pairs)
+
+#: What Spark reads and Python does not.
+_LENIENT = ("'", "INF")
+
+
+def _other(value: object, wanted: DataType) -> bool:
+    """Whether a field for text has something else."""
+    if isinstance(wanted, StringType):
+        return value is not None and not isinstance(value, str)
+    if isinstance(wanted, ArrayType) and not isinstance(value, _Pairs) and isinstance(value, list):
+        return any(_other(each, wanted.elementType) for each in value)
+    if isinstance(wanted, MapType) and isinstance(value, _Pairs):
+        return any(_other(each, wanted.valueType) for _, each in value)
+    if isinstance(wanted, StructType):
+        if not isinstance(value, _Pairs):
+            return isinstance(value, list)  # an array may stand for its first element
+        types = {field.name: field.dataType for field in wanted.fields}
+        return any(_other(each, types[name]) for name, each in value if name in types)
+    return False
 
 
 def is_json(base: Node) -> bool:

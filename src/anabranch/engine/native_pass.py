@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, cast
 
 import pyarrow.compute as pc
+from pyarrow import ArrowInvalid
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 SETTING = "spark.anabranch.native"
 
 NativeMode = Literal["true", "audit"]
+
+#: Bytes of lines that mean something else in a file.
+_OF_FILES = r"^\s*\[|^\xef\xbb\xbf|\x00"
 
 #: Epochs that Spark computes alone after one of which the native pass could take too little.
 _PAUSE = 20
@@ -100,11 +104,22 @@ class NativePass:
         return rows.select([F.col(name).alias(raw) for name, raw in feed.columns])
 
     def is_sparks(self, rest: pa.Table | None) -> bool:
-        """Whether what is left can only be computed with its files: an array of records, or one that stops all."""
+        """Whether what is left can only be computed with its files: an array of records, or one that stops all.
+
+        And what is no UTF-8, or begins with a mark, or has a zero byte: of files Spark guesses the encoding line by
+        line, and refuses bytes that `from_json` reads as signs for something unknown. And see `JsonFiles.differs`.
+        """
         document = self.chains.document
         if rest is None or document is None:
             return False
-        return document.stops or pc.any(pc.match_substring_regex(rest.column(LINE), r"^\s*\[")).as_py() is not False
+        lines = rest.column(LINE).cast("binary")
+        if document.stops or pc.any(pc.match_substring_regex(lines, _OF_FILES)).as_py():
+            return True
+        try:
+            texts = lines.cast("string")
+        except ArrowInvalid:
+            return True
+        return document.differs(texts.to_pylist())
 
 
 def stage_batch(

@@ -35,11 +35,12 @@ class Group:
     parses: dict[str, Parse] = field(default_factory=dict)
     asks_time: bool = False
     _trees: dict[int, tuple[object, Expr]] = field(default_factory=dict)
+    _types: dict[int, str] = field(default_factory=dict)
 
     def tree(self, owner: object, node: Node) -> Expr:
         """An expression as a tree; steps that several flows share are looked at once."""
         if id(owner) not in self._trees:
-            self._trees[id(owner)] = owner, tree(node)
+            self._trees[id(owner)] = owner, tree(node, self._types)
         return self._trees[id(owner)][1]
 
     def keep(self, flow: FlowSql) -> None:

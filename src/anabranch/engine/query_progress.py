@@ -111,11 +111,20 @@ def _event_times(batch: Mapping[str, Any]) -> dict[str, float]:
     {'newest': 60.0}
     """
     said = batch.get("eventTime") or {}
-    return {ours: _moment(said[theirs]) for theirs, ours in _EVENT_TIMES.items() if theirs in said}
+    found = {ours: _moment(said[theirs]) for theirs, ours in _EVENT_TIMES.items() if theirs in said}
+    return {name: moment for name, moment in found.items() if moment is not None}
 
 
-def _moment(text: str) -> float:
-    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+def _moment(text: str) -> float | None:
+    """A time of Spark's; None for one that no calendar has, as rows with a broken clock bring.
+
+    >>> _moment("1970-01-01T00:00:01.000Z"), _moment("+166375-10-30T00:00:00.000Z")
+    (1.0, None)
+    """
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _offsets(text: Any) -> dict[tuple[str, str], int]:

@@ -28,6 +28,7 @@ FORMATS = {
     "csv": "csv",
     "parquet": "parquet",
     "avro": "avro",
+    "orc": "orc",
     "text": "text",
     "binary": "binaryFile",
 }

@@ -194,6 +194,8 @@ def _reason(record: str | None, how: dict[str, Any], *, element: bool) -> tuple[
         return _csv_reason(record, how), None
     try:
         value = json.loads(record)
+    except RecursionError:
+        return "nested too deeply", None
     except ValueError as error:
         if not isinstance(error, json.JSONDecodeError):
             return "not JSON", None

@@ -68,9 +68,9 @@ def sure_objects(values: pa.Array) -> pa.Array | None:
     if _odd_letters(whole):
         return None
     longest = int(lengths.max())
-    if longest > 900 and pc.any(pc.match_substring_regex(texts, _LONG_NUMBER)).as_py():
+    if longest > 900 and _may_have_long_number(whole) and pc.any(pc.match_substring_regex(texts, _LONG_NUMBER)).as_py():
         return None
-    if longest > 2 * DEEP and not _shallow(texts.take(pa.array(np.flatnonzero(lengths > 2 * DEEP)))):
+    if longest > 2 * DEEP and not _shallow(whole, ends[:-1] - ends[0]):
         return None
     if longest >= LONG_TEXT:
         quotes = np.flatnonzero(whole == ord('"'))
@@ -92,9 +92,17 @@ def _odd_letters(whole: np.ndarray) -> bool:
     return False
 
 
-def _shallow(texts: pa.Array) -> bool:
-    opened = pc.add(pc.count_substring(texts, "{"), pc.count_substring(texts, "["))
-    return bool(pc.max(opened).as_py() < DEEP)
+def _may_have_long_number(whole: np.ndarray) -> bool:
+    """Whether there may be 200 digits in a row: of every 16th letter, twelve in a row would be digits."""
+    some = whole[::16]
+    others = np.flatnonzero((some < ord("0")) | (some > ord("9")))
+    return bool(len(others) == 0 or np.diff(others, prepend=-1, append=len(some)).max() > 12)
+
+
+def _shallow(whole: np.ndarray, starts: np.ndarray) -> bool:
+    """Whether no document can be too deep; brackets within its texts are counted, too."""
+    opened = (whole == ord("{")) | (whole == ord("["))
+    return bool(np.add.reduceat(opened, starts, dtype=np.int32).max() < DEEP)
 
 
 def text_of(values: pa.Array) -> tuple[pa.Array, np.ndarray]:

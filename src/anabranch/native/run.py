@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,19 @@ _SETTINGS = (
     "SET lock_configuration = true",
 )
 
-_connections = threading.local()
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What a thread keeps from one epoch to the next."""
+
+    thread: threading.Thread
+    database: duckdb.DuckDBPyConnection
+    parsers: dict[str, JsonParser] = field(default_factory=dict)
+
+
+#: By the number of the thread. What is local to threads is taken apart in a child that is forked, and DuckDB's
+#: connections die of that, and the child with them.
+_kept: dict[int, _Kept] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +61,10 @@ class NativeRun:
 
     def __init__(self, program: NativeProgram, now: datetime | None = None) -> None:
         self._program = program
-        self._parsers = [_parser(parse.shape) for parse in program.parses]
+        own = _own()
+        self._parsers = [_parser(own.parsers, parse.shape) for parse in program.parses]
         self._now = pa.scalar(now, pa.timestamp("us", "UTC"))
-        self._database = _connected()
+        self._database = own.database
 
     def take(self, raw: pa.RecordBatch) -> Passed:
         """The rows of each flow, from a batch of raw records."""
@@ -149,24 +162,42 @@ def _rows(flow: NativeFlow, records: pa.Table, found: pa.Table | None, certain: 
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    return column if column.type == kind else column.cast(kind)
+    if column.type == kind:
+        return column
+    return pa.chunked_array([_typed(chunk, kind) for chunk in column.chunks], kind)
 
 
-def _connected() -> duckdb.DuckDBPyConnection:
-    """A connection of this thread's own, kept from one epoch to the next."""
+def _typed(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The array as another type. Arrow's own cast refuses a field that is never null, in a struct that is."""
+    if array.type == kind:
+        return array
+    if pa.types.is_struct(kind):
+        fields = [_typed(array.field(number), field.type) for number, field in enumerate(kind)]
+        return pa.StructArray.from_arrays(fields, fields=list(kind), mask=array.is_null())
+    if pa.types.is_list(kind):
+        lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
+        offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))
+        mask = array.is_null() if array.null_count else None
+        return pa.ListArray.from_arrays(offsets, _typed(array.flatten(), kind.value_type), type=kind, mask=mask)
+    return array.cast(kind)
+
+
+def _own() -> _Kept:
+    """What this thread keeps; that of threads that are over is let go."""
     import duckdb
 
-    found: duckdb.DuckDBPyConnection | None = getattr(_connections, "one", None)
-    if found is None:
-        found = _connections.one = duckdb.connect(":memory:")
+    thread, number = threading.current_thread(), threading.get_ident()
+    found = _kept.get(number)
+    if found is None or found.thread is not thread:
+        for other in [n for n, kept in list(_kept.items()) if not kept.thread.is_alive()]:
+            _kept.pop(other, None)
+        found = _kept[number] = _Kept(thread, duckdb.connect(":memory:"))
         for setting in _SETTINGS:
-            found.execute(setting)
+            found.database.execute(setting)
     return found
 
 
-def _parser(shape: JsonShape) -> JsonParser:
-    """A parser of this thread's own, kept as the connection is."""
-    known: dict[str, JsonParser] = _connections.__dict__.setdefault("parsers", {})
+def _parser(known: dict[str, JsonParser], shape: JsonShape) -> JsonParser:
     key = repr(shape)
     if key not in known:
         known.clear()  # a worker that meets another program has done with the one before
