@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import native_cases
 import observers
 import shape
 import sinks
@@ -17,8 +18,6 @@ import ways
 import zones
 from measure import Cost, Record, best, cost_of
 from ways import Task
-
-import native
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -258,7 +257,7 @@ CASES = {
     "zones": zones.zones,
     "sinks": sinks.sinks,
     "observers": observers.observers,
-    **native.CASES,
+    **native_cases.CASES,
 }
 QUICK = ("planning", "one", "three", "ten", "copies", "small")
 

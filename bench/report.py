@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import native_cases
 import ways
 import zones
 from measure import Record
-
-import native
 
 Key = tuple[str, str]  # case, way
 
@@ -54,12 +53,17 @@ GOALS = [
     Goal("5 M events, largest Python worker, MB", _ours("5 M events in one epoch"), None, 700, "worker_mb"),
     *(Goal(f"{case}, CPU, of one stream per zone", _ours(case), (case, zones.USUAL), 0.5) for case in zones.CASES),
     Goal(
-        f"{native.THREE}, CPU, of foreachBatch + persist, Parquet",
-        _ours(native.THREE),
-        (native.THREE, ways.PARQUET),
+        f"{native_cases.THREE}, CPU, of foreachBatch + persist, Parquet",
+        _ours(native_cases.THREE),
+        (native_cases.THREE, ways.PARQUET),
         0.33,
     ),
-    Goal(f"{native.THREE}, CPU, of pyarrow alone", _ours(native.THREE), (native.THREE, ways.PYARROW), 1.5),
+    Goal(
+        f"{native_cases.THREE}, CPU, of pyarrow alone",
+        _ours(native_cases.THREE),
+        (native_cases.THREE, ways.PYARROW),
+        1.5,
+    ),
     Goal(
         "native: 10 outputs, CPU, of foreachBatch + persist, Parquet",
         _ours("native: 10 outputs"),
@@ -67,17 +71,25 @@ GOALS = [
         0.35,
     ),
     *(
-        Goal(f"{native.THREE}, 5 % {how}, CPU, of clean", _ours(f"{native.THREE}, 5 % {how}"), _ours(native.THREE), 1.3)
+        Goal(
+            f"{native_cases.THREE}, 5 % {how}, CPU, of clean",
+            _ours(f"{native_cases.THREE}, 5 % {how}"),
+            _ours(native_cases.THREE),
+            1.3,
+        )
         for how in ("truncated", "mistyped")
     ),
     Goal(
-        f"{native.THREE}, CPU, of records through the JVM",
-        _ours(native.THREE),
-        (native.THREE, native.THROUGH_JVM),
+        f"{native_cases.THREE}, CPU, of records through the JVM",
+        _ours(native_cases.THREE),
+        (native_cases.THREE, native_cases.THROUGH_JVM),
         0.75,
     ),
-    *(Goal(f"{case}, CPU, of all by Spark", _ours(case), (case, native.GENERAL), 1.05) for case in native.COMPARED),
-    Goal("native: wide events, wall, of all by Spark", _ours(WIDE), (WIDE, native.GENERAL), 1.05, "wall_s"),
+    *(
+        Goal(f"{case}, CPU, of all by Spark", _ours(case), (case, native_cases.GENERAL), 1.05)
+        for case in native_cases.COMPARED
+    ),
+    Goal("native: wide events, wall, of all by Spark", _ours(WIDE), (WIDE, native_cases.GENERAL), 1.05, "wall_s"),
 ]
 
 

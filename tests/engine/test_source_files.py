@@ -229,7 +229,7 @@ def test_it_is_one_pass(lake: Lake, spark: Any) -> None:
         "all_orders": "native",
         "large_orders": "native",
         "people": "fused",
-        "readings": "fused, spark: reads files of JSON with the option multiline",
+        "readings": "fused, spark: parses JSON that is computed",
     }
     assert sorted(scan for program in programs for scan in program.sources) == [
         f"csv path={lake.here}/people",
