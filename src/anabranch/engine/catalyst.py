@@ -339,9 +339,7 @@ class Catalyst:
             return time
         node = self.with_children(node, [self._answered(child, time) for child in items(node.children())])
         if kind(node) == "Project":
-            return self._plans.Project(
-                self.seq(self._answered(e, time) for e in items(node.projectList())), node.child()
-            )
+            return self.project([self._answered(e, time) for e in items(node.projectList())], node.child())
         if kind(node) == "Filter":
             return self._plans.Filter(self._answered(node.condition(), time), node.child())
         return node

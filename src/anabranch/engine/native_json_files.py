@@ -102,9 +102,15 @@ def is_json(base: Node) -> bool:
 
 def is_lines(base: Node) -> bool:
     """Whether a source is the lines of files."""
-    if kind(base) != "StreamingRelation" or source_options(base)[0].lower() != "text":
+    if kind(base) != "StreamingRelation":
         return False
-    return not any(source_options(base)[1].get(name, "false").lower() != "false" for name in _NOT_LINES)
+    name, options = source_options(base)
+    return name.lower() == "text" and not _not_lines(options)
+
+
+def _not_lines(options: Mapping[str, str]) -> list[str]:
+    """The options under which records are not lines."""
+    return [name for name in _NOT_LINES if options.get(name, "false").lower() != "false"]
 
 
 def json_files(catalyst: Catalyst, base: Node, needed: Sequence[Node]) -> JsonFiles:
@@ -114,8 +120,7 @@ def json_files(catalyst: Catalyst, base: Node, needed: Sequence[Node]) -> JsonFi
     """
     name, options = source_options(base)
     assert name.lower() == "json"
-    odd = [key for key in _NOT_LINES if options.get(key, "false").lower() != "false"]
-    if odd:
+    if odd := _not_lines(options):
         raise NotKnown(f"reads files of JSON with the option {odd[0]}")
     own = {key: value for key, value in options.items() if key not in _OF_FILES and key not in _NOT_LINES}
     mode = own.get("mode", "PERMISSIVE").upper()

@@ -21,11 +21,12 @@ from anabranch.engine.native_audit import SAMPLE, audit
 from anabranch.engine.native_files import FileFeed, batch_splits, dealt, reading
 from anabranch.engine.native_flows import NativeChains
 from anabranch.engine.native_json_files import LINE
-from anabranch.engine.native_rows import NativeWork, one_batch
+from anabranch.engine.native_rows import NativeWork
 from anabranch.engine.native_sql import raw_name
 from anabranch.engine.rows import NativeCount, OutputColumns, Staged
 from anabranch.engine.stage import Pass, Wanted, by_workers, stage, written
 from anabranch.errors import SetupError
+from anabranch.native.run import one_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa

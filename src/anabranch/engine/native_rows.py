@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from anabranch.engine.rows import OutputColumns, Rows, take
 from anabranch.native.program import NativeProgram
-from anabranch.native.run import NativeRun
+from anabranch.native.run import NativeRun, one_batch
 
 #: Records that are parsed and projected together: a query of DuckDB costs about a millisecond, whatever it reads.
 #: Blocks of files come larger than this, and are not joined to larger ones still.
@@ -76,13 +76,6 @@ class NativeRows:
         for part, table in zip(self.work.parts, passed.rows, strict=True):
             for rows in table.to_batches():
                 self.rows.give(part, rows)
-
-
-def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Batches as one."""
-    if len(batches) == 1:
-        return batches[0]
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 def packed(batches: Iterable[pa.RecordBatch]) -> bytes | None:

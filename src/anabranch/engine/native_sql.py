@@ -19,6 +19,7 @@ from anabranch.engine.chains import Chain, Defined, Generation, Projection, Sele
 from anabranch.engine.native_json_files import DOCUMENT, json_shape
 from anabranch.engine.paths import Path
 from anabranch.native.expressions import compile_expr
+from anabranch.native.expressions_sql import identifier, text
 from anabranch.native.program import DOUBT, NOW, RECORD, RECORDS, NativeFlow, Parse, Taken
 from anabranch.native.tree import Compiled, Expr, NotKnown
 
@@ -103,7 +104,7 @@ class FlowSql:
             if found.place:
                 taken.append(Taken(name, found.place))
             else:
-                columns.append(f"{found.sql} AS {quoted(name)}")
+                columns.append(f"{found.sql} AS {identifier(name)}")
         return NativeFlow(self._select_of(columns), schema, tuple(taken), self._chosen)
 
     def shared(self) -> NativeFlow:
@@ -223,7 +224,7 @@ class FlowSql:
         return Expr("AttributeReference", expression.type, name=self.parses[key].name)
 
     def _attribute(self, name: str) -> _Named:
-        return self._column(int(name)) if name.isdigit() else _Named(quoted(name), (name,))
+        return self._column(int(name)) if name.isdigit() else _Named(identifier(name), (name,))
 
     def _root(self, number: int) -> int:
         while number in self._renamed:
@@ -250,13 +251,3 @@ def _attributes(expression: Expr) -> Iterator[str]:
         yield expression.name
     for child in expression.children:
         yield from _attributes(child)
-
-
-def quoted(name: str) -> str:
-    """A name in SQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def text(value: str) -> str:
-    """A string in SQL."""
-    return "'" + value.replace("'", "''") + "'"

@@ -32,7 +32,6 @@ SURE_TIME = (
 YEARS = r"(?:158[3-9]|159\d|1[6-9]\d\d|[2-9]\d\d\d)"
 _CLOCK = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?"
 _OFFSET = r"[+-](?:0\d|1[0-7]):[0-5]\d"
-_LOCAL = rf"{YEARS}-\d\d-\d\d(?:[ T]{_CLOCK})?"
 
 _MICROSECONDS = {"SecondsToTimestamp": 1_000_000, "MillisToTimestamp": 1_000, "MicrosToTimestamp": 1}
 

@@ -62,7 +62,7 @@ class NativeRun:
     def __init__(self, program: NativeProgram, now: datetime | None = None) -> None:
         self._program = program
         own = _own()
-        self._parsers = [_parser(own.parsers, parse.shape) for parse in program.parses]
+        self._parsers = _parsers(own.parsers, [parse.shape for parse in program.parses])
         self._now = pa.scalar(now, pa.timestamp("us", "UTC"))
         self._database = own.database
 
@@ -76,19 +76,22 @@ class NativeRun:
         if self._program.skips_blank and (parsed := records.column(self._program.parses[0].name)).null_count:
             raw, records = raw.filter(parsed.is_valid()), records.filter(parsed.is_valid())
         if self._program.shared:
-            found = self._computed(self._program.shared, records)
+            found = self._computed(self._program.shared, _for_sql(records))
             for name in self._program.shared.schema.names:
                 records = records.append_column(name, found.column(name))
             doubted = _doubted([found], raw.num_rows)
             if doubted is not None:
                 rest.append(raw.filter(doubted))
                 raw, records = raw.filter(pc.invert(doubted)), records.filter(pc.invert(doubted))
-        flows = [(flow, self._computed(flow, records) if flow.sql else None) for flow in self._program.flows]
+        columns = _for_sql(records)
+        flows = [(flow, self._computed(flow, columns) if flow.sql else None) for flow in self._program.flows]
         doubted = _doubted([found for _, found in flows if found is not None], raw.num_rows)
         if doubted is not None:
             rest.append(raw.filter(doubted))
         certain = None if doubted is None else pc.invert(doubted)
-        return Passed([_rows(flow, records, found, certain) for flow, found in flows], _joined(rest))
+        return Passed(
+            [_rows(flow, records, found, certain) for flow, found in flows], one_batch(rest) if rest else None
+        )
 
     def _parsed(self, raw: pa.RecordBatch) -> tuple[pa.Table, pa.Array | None]:
         """The records with what is parsed, and where that is in doubt."""
@@ -106,18 +109,18 @@ class NativeRun:
 
     def _computed(self, flow: NativeFlow, records: pa.Table) -> pa.Table:
         assert flow.sql is not None, "there is something to compute"
-        if RECORD in flow.sql:
-            records = records.append_column(RECORD, pa.array(np.arange(records.num_rows, dtype=np.int32)))
-        self._database.register(RECORDS, records.cast(_without_zones(records.schema)))
+        self._database.register(RECORDS, records)
         try:
             return self._database.sql(flow.sql).to_arrow_table()
         finally:
             self._database.unregister(RECORDS)
 
 
-def _without_zones(schema: pa.Schema) -> pa.Schema:
-    """The types as the SQL takes them: a timestamp with a zone costs DuckDB a look at the zone for each value."""
-    return pa.schema([pa.field(field.name, _without_zone(field.type)) for field in schema])
+def _for_sql(records: pa.Table) -> pa.Table:
+    """Numbered, and without zones: a timestamp that has one costs DuckDB a look at the zone for each value."""
+    types = pa.schema([pa.field(field.name, _without_zone(field.type)) for field in records.schema])
+    numbers = pa.array(np.arange(records.num_rows, dtype=np.int32))
+    return records.cast(types).append_column(RECORD, numbers)
 
 
 def _without_zone(kind: pa.DataType) -> pa.DataType:
@@ -197,15 +200,16 @@ def _own() -> _Kept:
     return found
 
 
-def _parser(known: dict[str, JsonParser], shape: JsonShape) -> JsonParser:
-    key = repr(shape)
-    if key not in known:
-        known.clear()  # a worker that meets another program has done with the one before
-        known[key] = JsonParser(shape)
-    return known[key]
+def _parsers(known: dict[str, JsonParser], shapes: Sequence[JsonShape]) -> list[JsonParser]:
+    wanted = {repr(shape): shape for shape in shapes}
+    for key in known.keys() - wanted.keys():  # a worker that meets another program has done with the one before
+        del known[key]
+    known |= {key: JsonParser(shape) for key, shape in wanted.items() if key not in known}
+    return [known[repr(shape)] for shape in shapes]
 
 
-def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
-    if len(batches) < 2:
-        return batches[0] if batches else None
+def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Batches as one."""
+    if len(batches) == 1:
+        return batches[0]
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
