@@ -39,7 +39,7 @@ soak: java $(READY) ## kill and recover a pipeline, ROUNDS times (default 20)
 	@$(VENV)/bin/python tests/crash/soak.py --rounds $(ROUNDS)
 
 fuzz: java $(READY) ## look for records that the native pass reads differently from Spark, for SECONDS (default 60)
-	@$(VENV)/bin/python tests/native/fuzz.py --seconds $(SECONDS)
+	@$(VENV)/bin/python tests/native/fuzz.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 lock: python ## choose the newest allowed versions and write requirements.lock
 	@tools=$$(mktemp -d); trap 'rm -rf "$$tools"' EXIT; \

@@ -185,6 +185,11 @@ def kinds(bench: Bench) -> Iterator[Record]:
     yield from in_turns(bench, works, 2)
 
 
+def csv(bench: Bench) -> Iterator[Record]:
+    """Files of CSV into three tables."""
+    yield from in_turns(bench, _of_kind(bench, native_events.CSV, 1_000_000), bench.rounds)
+
+
 def sources(bench: Bench) -> Iterator[Record]:
     """Files of JSON instead of text; and one flow of four that Spark has to compute."""
     works = []
@@ -194,6 +199,17 @@ def sources(bench: Bench) -> Iterator[Record]:
         work = requests(bench, "native: 1 of 4 flows by Spark", way, 3)
         task = _coded(work.task, native_events.mixed_code)
         works.append(replace(work, task=replace(task, outputs=[*task.outputs, shape.Output("hashed", ())])))
+    yield from in_turns(bench, works, bench.rounds)
+
+
+def parquet(bench: Bench) -> Iterator[Record]:
+    """Files of Parquet, of which there is nothing to parse."""
+    few = native_events.parquet_files(shape.event_files("events-1000", 1000, 1))
+    many = native_events.parquet_files(bench.events)
+    works = []
+    for way in (OURS, GENERAL):
+        task = _coded(bench.task(shape.routed(3), few), native_events.parquet_code)
+        works.append(Work("native: 3 outputs, files of Parquet", way, task, many, bench.count))
     yield from in_turns(bench, works, bench.rounds)
 
 
@@ -298,7 +314,9 @@ CASES: dict[str, Callable[[Bench], Iterator[Record]]] = {
     "native-ten": outputs(10, 2),
     "native-thirty": outputs(30, 1),
     "native-sources": sources,
+    "native-parquet": parquet,
     "native-kinds": kinds,
+    "native-csv": csv,
     "native-kafka": kafka,
     "native-small": small_epochs,
 }
@@ -306,8 +324,8 @@ CASES: dict[str, Callable[[Bench], Iterator[Record]]] = {
 #: All cases in which there is a general way.
 COMPARED = (
     *(f"native: {count}" for count in ("1 output", "3 outputs", "10 outputs", "30 outputs")),
-    *(f"{THREE}, {what}" for what in ("5 % truncated", "5 % mistyped", "files of JSON", "Kafka")),
+    *(f"{THREE}, {what}" for what in ("5 % truncated", "5 % mistyped", "files of JSON", "files of Parquet", "Kafka")),
     "native: 1 of 4 flows by Spark",
-    *(f"native: {kind} events" for kind in ("wide", "tiny", "huge", "huge-quoted")),
+    *(f"native: {kind} events" for kind in ("wide", "tiny", "huge", "huge-quoted", "CSV")),
     SMALL,
 )

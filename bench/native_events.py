@@ -28,6 +28,7 @@ class Kind:
     schema: str
     record: Callable[[int], str]
     tables: dict[str, str]  # name -> steps behind the view of parsed events
+    csv: bool = False  # records are lines of CSV, in files that Spark's reader takes
 
     @property
     def outputs(self) -> list[Output]:
@@ -40,11 +41,14 @@ class Kind:
 
     def code(self, source: Path) -> str:
         """The pipeline."""
-        view = (
-            f"{HEAD}\nfrom pyspark.sql import functions as F\n\n\n@dp.temporary_view\ndef events():\n"
-            f'    raw = spark.readStream.format("text").load({str(source)!r})\n'
-            f'    return raw.select(F.from_json("value", {self.schema!r}).alias("e")).select("e.*")\n'
-        )
+        view = f"{HEAD}\nfrom pyspark.sql import functions as F\n\n\n@dp.temporary_view\ndef events():\n"
+        if self.csv:
+            view += f"    return spark.readStream.schema({self.schema!r}).csv({str(source)!r})\n"
+        else:
+            view += (
+                f'    raw = spark.readStream.format("text").load({str(source)!r})\n'
+                f'    return raw.select(F.from_json("value", {self.schema!r}).alias("e")).select("e.*")\n'
+            )
         return view + "".join(
             f'\n\n@dp.table\ndef {name}():\n    return spark.readStream.table("events"){steps}\n'
             for name, steps in self.tables.items()
@@ -89,6 +93,14 @@ def _tiny(number: int) -> str:
     return f'{{"id": {number}, "key": "k{number % 1000}", "value": {number % 1003 / 10}}}'
 
 
+def _request_line(number: int) -> str:
+    """One in ten has a value between quotes."""
+    at = f"2026-03-{number % 28 + 1:02}T{number % 24:02}:{number % 60:02}:{number * 7 % 60:02}.{number % 1000:03}Z"
+    endpoint = f'"/api/orders?ids={number % 9},{number % 7}"' if number % 10 == 0 else f"/api/orders/{number % 5000}"
+    country = ("DE", "FR", "US", "")[number % 4]
+    return f"{number},{at},user-{number % 9973},{country},{endpoint},{number % 5003 / 7:.3f},{200 + number % 5 * 75}"
+
+
 def _huge(number: int, quote: str) -> str:
     """About 50 KB: 420 items, and a text of 20 KB."""
     items = [
@@ -131,6 +143,17 @@ TINY = Kind(
     _tiny,
     {"everything": "", "large": '.where("value > 50")', "keys": '.selectExpr("key", "value * 2 AS twice")'},
 )
+CSV = Kind(
+    "CSV",
+    "id bigint, at timestamp, user string, country string, endpoint string, latency_ms double, status int",
+    _request_line,
+    {
+        "request_logs": "",
+        "failed_requests": '.where("status >= 400").selectExpr("id", "at", "user", "endpoint", "status")',
+        "performance_metrics": '.selectExpr("endpoint", "at", "latency_ms", "latency_ms > 200 AS slow")',
+    },
+    csv=True,
+)
 HUGE = Kind("huge", _HUGE_SCHEMA, lambda number: _huge(number, ""), _HUGE_TABLES)
 QUOTED = Kind("huge-quoted", _HUGE_SCHEMA, lambda number: _huge(number, '"'), _HUGE_TABLES)
 
@@ -141,6 +164,47 @@ def json_code(outputs: list[Output], source: Path) -> str:
         f"{HEAD}\nfrom pyspark.sql import functions as F\n\n\n@dp.temporary_view\ndef events():\n"
         f"    found = spark.readStream.schema({shape.SCHEMA!r}).json({str(source)!r})\n"
         f'    return found.withColumn("ts", F.to_timestamp("timestamp"))\n'
+    )
+    return view + shape.table_code(outputs, "@dp.table")
+
+
+def parquet_files(folder: Path) -> Path:
+    """The same events in files of Parquet, their times as timestamps."""
+    import pyarrow as pa
+    import pyarrow.json
+    import pyarrow.parquet as pq
+
+    text = pa.string()
+    kinds = {
+        "eventId": text,
+        "timestamp": pa.timestamp("us", "UTC"),
+        "user": pa.struct([("userId", text), ("country", text)]),
+        "request": pa.struct([("endpoint", text), ("latency_ms", pa.float64()), ("status_code", pa.int32())]),
+        "errors": pa.list_(pa.struct([("errorCode", text), ("severity", text)])),
+    }
+    asked = pyarrow.json.ParseOptions(
+        explicit_schema=pa.schema({**kinds, "timestamp": text}), unexpected_field_behavior="ignore"
+    )
+    target = shape.DATA / f"{folder.name}-parquet"
+    if not target.exists():
+        aside = shape.DATA / f".{target.name}.part"
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        for number, path in enumerate(sorted(folder.iterdir())):
+            made = aside / f"{path.stem}.parquet"
+            pq.write_table(pyarrow.json.read_json(path, parse_options=asked).cast(pa.schema(kinds)), made)
+            os.utime(made, (1_700_000_000 + number, 1_700_000_000 + number))
+        aside.rename(target)
+    return target
+
+
+def parquet_code(outputs: list[Output], source: Path) -> str:
+    """The pipeline over request events in files of Parquet."""
+    schema = shape.SCHEMA.replace("timestamp string", "timestamp timestamp")
+    view = (
+        f"{HEAD}\nfrom pyspark.sql import functions as F\n\n\n@dp.temporary_view\ndef events():\n"
+        f"    found = spark.readStream.schema({schema!r}).parquet({str(source)!r})\n"
+        f'    return found.withColumnRenamed("timestamp", "ts")\n'
     )
     return view + shape.table_code(outputs, "@dp.table")
 

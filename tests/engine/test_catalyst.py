@@ -8,20 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from anabranch.engine.catalyst import (
-    Catalyst,
-    analyzed,
-    check_version,
-    describe,
-    identity,
-    is_source,
-    items,
-    kind,
-    nodes,
-    same_source,
-    sources,
-    views_read,
-)
+from anabranch.engine.catalyst import Catalyst, check_version, describe, is_source, same_source, sources, views_read
+from anabranch.engine.catalyst_nodes import analyzed, identity, items, kind, nodes
 from anabranch.errors import SetupError
 
 pytestmark = pytest.mark.spark

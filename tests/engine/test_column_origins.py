@@ -16,7 +16,7 @@ from anabranch.cli.main import main
 from anabranch.core.column_lineage import DatasetColumns
 from anabranch.core.events import Notice
 from anabranch.core.events_data import LineageChanged
-from anabranch.engine.catalyst import Catalyst, analyzed, items, kind
+from anabranch.engine.catalyst import Catalyst
 from anabranch.engine.catalyst_columns import (
     Patterns,
     foreign_calls,
@@ -28,6 +28,7 @@ from anabranch.engine.catalyst_columns import (
     view_name,
     window_functions,
 )
+from anabranch.engine.catalyst_nodes import analyzed, items, kind
 from anabranch.engine.column_origins import ColumnWalk
 from anabranch.engine.traced import Tracer, fresh_lineage
 from anabranch.store.history import History

@@ -218,7 +218,7 @@ def test_no_output_has_the_column_of_dead_letters(lake: Lake) -> None:
 
 
 def test_it_is_one_pass(lake: Lake, spark: Any) -> None:
-    from anabranch.engine.catalyst import analyzed
+    from anabranch.engine.catalyst_nodes import analyzed
     from anabranch.engine.planning import plan_with_spark
     from anabranch.engine.program import make_program
 
@@ -228,7 +228,7 @@ def test_it_is_one_pass(lake: Lake, spark: Any) -> None:
         "orders": "native",
         "all_orders": "native",
         "large_orders": "native",
-        "people": "fused",
+        "people": "native",
         "readings": "fused, spark: parses JSON that is computed",
     }
     assert sorted(scan for program in programs for scan in program.sources) == [

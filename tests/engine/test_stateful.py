@@ -26,7 +26,8 @@ from stateful_model import FILES, MODELS, TICKS, Event
 import anabranch
 from anabranch import read
 from anabranch.core import crash
-from anabranch.engine.catalyst import analyzed, keeps_state
+from anabranch.engine.catalyst import keeps_state
+from anabranch.engine.catalyst_nodes import analyzed
 from anabranch.errors import AnabranchError, ProjectErrors
 
 if TYPE_CHECKING:

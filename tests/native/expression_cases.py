@@ -1,23 +1,16 @@
-"""Hostile values, the expressions that are tried on them, and how Spark and the native pass are compared."""
+"""Hostile values, and the expressions that are tried on them."""
 
 # ruff: noqa: E501  (tables of values)
 from __future__ import annotations
 
 import math
-import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import product
 from typing import Any
 
-import duckdb
 import pyarrow as pa
-
-from anabranch.engine.catalyst import analyzed, identity, items
-from anabranch.engine.catalyst_tree import tree
-from anabranch.native.expressions import compile_expr, sql_type
-from anabranch.native.tree import Compiled, NotKnown
 
 _WORDS = """
     a A abc ABC aBc b ba abab a.b a|b a,b,,c, x_y 50% \\ 0 1 -1 +1 007 12.50 -0 -0.0 1e3 1E-5 1e400 4.9e-324 .5 5. 1_000 0x10
@@ -36,7 +29,8 @@ _STRANGE = [
     "ß", "ẞ", "İ", "i\u0307", "ı", "ſ", "\u212a", "é", "e\u0301", "É", "ﬁ", "Ω", "ς", "Σ", "𝒳", "😀", "👨‍👩‍👧", "a😀b", "\U0001F1E9\U0001F1EA", "日本語", "\ufeff", "\x00", "a\x00", "a\x00b",
     "2020-01-01 00:00:00", "2020-01-01 12:34:56.789", "2020-01-01 00:00:00 UTC", "2020-01-01 00:00:00 Europe/Berlin", " 2020-01-01", "2020-01-01 ",
     "2020-02-29 12:34:56", "2020-02-29 12:34", "2020-01-01 00:00:00+05:30", "2020-01-01 00:00:00+05:30:00", "２０２０-01-01", "１", " 5", "5 ", "\t5", "- 5", "--5",
-    "a b c", "key=value; other=1", "z" * 5000, "ab" * 3000,
+    "a b c", "key=value; other=1", "z" * 5000, "ab" * 3000, "y" * 70_000, "é" * 2000,
+    "ΑΣ", "ΑΣ Β", "ǆ", "ǅ", "ŉ", "ﬀ", "\u0345", "\U00010400", "a\u0308", "A\u030a\u0323", "\ud7ff", "\uffff", "\U0010ffff", "\u200d", "क्षि", "각", "\u1100\u1161",
 ]  # fmt: skip
 STRINGS: list[str | None] = [*_WORDS, *_STRANGE]
 _SHORT = [None, "", " ", "a", "A", "b", "ab", "a\x00", "é", "e\u0301", "😀", "a😀b", "ß", "%", "_", "\\", "a.b", "true", "abab", "İ", "\uffff", "\U0010ffff", "z" * 40]  # fmt: skip
@@ -71,19 +65,19 @@ def _lines(text: str) -> tuple[str, ...]:
 
 
 _COMPARED = ("a = b", "a <=> b", "a < b", "a <= b", "a > b", "a >= b", "a <> b", "a IN (b)", "NOT (a < b)", "coalesce(a, b)", "nvl(a, b)", "nullif(a, b)", "a is null", "a is not null and b is null", "if(a = b, a, b)", "case when a < b then a when a > b then b end", "nvl2(a, b, a)", "a between b and b", "array_contains(array(a, b), a)", "array(a, b)", "named_struct('x', a, 'y', b).y", "array(a, b)[1]", "element_at(array(a, b), -1)")  # fmt: skip
-_WHOLE = ("a + b", "a - b", "a * b", "a % b", "pmod(a, b)", "-a", "abs(a)", "a div b", "+a", "a / b", "try_add(a, b)", "try_divide(a, b)", "cast(a as string)", "cast(a as double)", "cast(a as float)", "cast(a as boolean)", "cast(a as tinyint)", "cast(a as smallint)", "cast(a as int)", "cast(a as bigint)", "cast(a as decimal(10,2))", "cast(a as decimal(38,0))", "cast(a as timestamp)", "greatest(a, b)", "least(a, b)", "timestamp_seconds(a)", "timestamp_millis(a)", "timestamp_micros(a)", "a in (1, 2, null)", "a in (1, -7, 10)", "a = 1 or 10 % a = 0", "a <> 0 and 10 % a = 0", "case when a <> 0 then 10 % a end", "floor(a)", "ceil(a)")  # fmt: skip
+_WHOLE = ("a + b", "a - b", "a * b", "a % b", "pmod(a, b)", "-a", "abs(a)", "a div b", "+a", "a / b", "try_add(a, b)", "try_divide(a, b)", "cast(a as string)", "cast(a as double)", "cast(a as float)", "cast(a as boolean)", "cast(a as tinyint)", "cast(a as smallint)", "cast(a as int)", "cast(a as bigint)", "cast(a as decimal(10,2))", "cast(a as decimal(38,0))", "cast(a as timestamp)", "greatest(a, b)", "least(a, b)", "timestamp_seconds(a)", "timestamp_millis(a)", "timestamp_micros(a)", "a in (1, 2, null)", "a in (1, -7, 10)", "a = 1 or 10 % a = 0", "a <> 0 and 10 % a = 0", "case when a <> 0 then 10 % a end", "floor(a)", "ceil(a)", "a & b", "a | b", "a ^ b", "~a", "round(a)", "round(a, 2)", "from_unixtime(a)", "from_unixtime(a, 'yyyyMMdd')", "a > b or round(a / 3, 2) > 0", "cast(a / 1000 as timestamp)")  # fmt: skip
 
 
 def _numbers() -> dict[str, Frame]:
-    fields = ("a + b", "a - b", "a * b", "a / b", "a % b", "-a", "abs(a)", "isnan(a)", "sqrt(a)", "floor(a)", "ceil(a)", "cast(a as int)", "cast(a as bigint)", "cast(a as smallint)", "a in (0.0D, double('NaN'), 1.5D)", "a = double('NaN')", "a > 0.0D", "cast(a as double)")  # fmt: skip
+    fields = ("a + b", "a - b", "a * b", "a / b", "a % b", "-a", "abs(a)", "isnan(a)", "sqrt(a)", "floor(a)", "ceil(a)", "cast(a as int)", "cast(a as bigint)", "cast(a as smallint)", "a in (0.0D, double('NaN'), 1.5D)", "a = double('NaN')", "a > 0.0D", "cast(a as double)", "cast(a as decimal(12,3))")  # fmt: skip
     decimals = [None, *(Decimal(n) for n in ("0.00", "0.01", "-0.01", "1.00", "1.99", "-1.99", "0.50", "99999999.99", "-99999999.99", "12345678.90", "127.99", "128.00"))]  # fmt: skip
-    small = ("a + b", "a - b", "a * b", "a % b", "-a", "abs(a)", "cast(a as string)", "cast(a as int)", "cast(a as double)")  # fmt: skip
+    small = ("a + b", "a - b", "a * b", "a % b", "-a", "abs(a)", "cast(a as string)", "cast(a as int)", "cast(a as double)", "a & b", "a | b", "a ^ b", "~a", "round(a, 1)")  # fmt: skip
     return {
         "tinyint": Frame(_pairs(pa.int8(), [None, 0, 1, -1, 127, -128, 12]), (*_COMPARED, *small)),
         "smallint": Frame(_pairs(pa.int16(), [None, 0, 1, -1, 32767, -32768, 200]), (*_COMPARED, *small)),
         "int": Frame(_pairs(pa.int32(), INTS), (*_COMPARED, *_WHOLE, "date_from_unix_date(a)")),
         "bigint": Frame(_pairs(pa.int64(), BIGINTS), (*_COMPARED, *_WHOLE)),
-        "double": Frame(_pairs(pa.float64(), DOUBLES), (*_COMPARED, *fields, "cast(a as float)")),
+        "double": Frame(_pairs(pa.float64(), DOUBLES), (*_COMPARED, *fields, "cast(a as float)", "round(a)", "round(a, 2)", "round(a, 9)", "cast(a as timestamp)", "cast(a * 1000 as timestamp)")),
         "float": Frame(_pairs(pa.float32(), [None, 0.0, -0.0, 1.5, 0.1, 3.4e38, 1e-45, math.inf, -math.inf, math.nan]), (*_COMPARED, *(f for f in fields if f not in ("a % b",)))),
         "decimal": Frame(_pairs(pa.decimal128(10, 2), decimals), (*(c for c in _COMPARED if "contains" not in c), "a + b", "a - b", "a * b", "a > 1", "a = 1.5", "cast(a as int)", "cast(a as tinyint)", "cast(a as double)", "cast(a as decimal(20,4))", "a + 1")),
         "boolean": Frame(_pairs(pa.bool_(), [None, True, False]), (*_COMPARED, "a and b", "a or b", "not a", "cast(a as string)", "cast(a as int)", "cast(a as double)", "a and (b or not a)")),
@@ -163,7 +157,23 @@ element_at(split(s, '-'), -1)
 try_element_at(split(s, '-'), 2)
 get(split(s, '-'), 1)
 sha2(s, 256)
+sha1(s)
 md5(s)
+lpad(s, 5, 'xy')
+lpad(s, 2)
+rpad(s, 3, ' ')
+rpad(s, 40, '-=+')
+repeat(s, 2)
+repeat(s, 0)
+locate('b', s)
+position('0' in s)
+locate(s, s)
+translate(s, 'ab0', 'x-')
+substring_index(s, '-', 1)
+substring_index(s, '-', 2)
+substring_index(s, '.', -1)
+substring_index(s, 'a', -2)
+reverse(s)
 cast(s as int)
 cast(s as bigint)
 cast(s as tinyint)
@@ -293,6 +303,19 @@ unix_seconds(t)
 unix_millis(t)
 unix_micros(t)
 unix_timestamp(t)
+date_format(t, 'yyyy-MM-dd')
+date_format(t, 'yyyy-MM-dd HH:mm:ss.SSS')
+date_format(t, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")
+date_format(t, 'dd/MM/yyyy, HH:mm')
+date_format(d, 'yyyyMM')
+add_months(d, 1)
+add_months(d, k)
+add_months(d, -13)
+t + interval 1 hour
+t - interval '1 02:03:04.005006' day to second
+n + interval 90 seconds
+cast(t as double)
+cast(cast(t as double) as timestamp)
 t > timestamp '2020-01-01 00:00:00'
 t >= '2020-01-01'
 d = date '2020-02-29'
@@ -329,153 +352,3 @@ def _times() -> dict[str, Frame]:
 
 
 FRAMES: dict[str, Frame] = {**_numbers(), **_strings(), **_times()}
-
-
-@dataclass
-class Native:
-    """An expression as the native pass computes it, over the rows of a table."""
-
-    text: str
-    compiled: Compiled
-    values: pa.ChunkedArray
-    doubt: list[bool]
-
-
-def database() -> duckdb.DuckDBPyConnection:
-    """DuckDB as workers have it."""
-    connection = duckdb.connect(":memory:")
-    connection.execute("SET threads = 1")
-    connection.execute("SET TimeZone = 'UTC'")
-    return connection
-
-
-def compiled(frame: Any, expressions: Iterable[str]) -> dict[str, Compiled | NotKnown]:
-    """Each expression over a frame of Spark's, compiled, or why not."""
-    columns = {str(identity(a)): f'"{a.name()}"' for a in items(analyzed(frame).output())}
-    found: dict[str, Compiled | NotKnown] = {}
-    texts = list(dict.fromkeys(expressions))
-    for text, node in zip(texts, items(analyzed(frame.selectExpr(*texts)).projectList()), strict=True):
-        expr = tree(node)
-        try:
-            found[text] = compile_expr(expr, columns)
-            sql_type(expr.type)
-        except NotKnown as reason:
-            found[text] = reason
-    return found
-
-
-def natively(table: pa.Table, expressions: dict[str, Compiled]) -> list[Native]:
-    """What the native pass makes of a table."""
-    table = pa.table([_zoneless(column) for column in table.columns], names=table.column_names)
-    parts = [f"{one.sql} AS v{i}, {one.doubt or 'FALSE'} AS d{i}" for i, one in enumerate(expressions.values())]
-    connection = database()
-    connection.register("records", table)
-    found = connection.sql(f"SELECT {', '.join(parts)} FROM records").to_arrow_table()
-    natives = []
-    for i, (text, one) in enumerate(expressions.items()):
-        doubt = found.column(f"d{i}").to_pylist()
-        assert None not in doubt, f"the doubt of {text} is null"
-        natives.append(Native(text, one, found.column(f"v{i}"), doubt))
-    return natives
-
-
-def _zoneless(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column.cast(pa.timestamp("us")) if pa.types.is_timestamp(column.type) else column
-
-
-def different(spark: Any, table: pa.Table, expressions: Sequence[str], *, all_known: bool = True) -> list[str]:
-    """The rows of a table for which the native pass gives something else than Spark, and has no doubt."""
-    found = compiled(spark.createDataFrame(table), expressions)
-    wrong = [f"{text}: {reason}" for text, reason in found.items() if isinstance(reason, NotKnown)] if all_known else []
-    natives = natively(table, {text: one for text, one in found.items() if isinstance(one, Compiled)})
-    if not natives:
-        return wrong
-    try:
-        theirs = _in_spark(spark, table, natives)
-    except Exception:  # noqa: BLE001  one of many: which one is it?
-        return wrong + [line for native in natives for line in _alone(spark, table, native)]
-    for native, values in zip(natives, theirs, strict=True):
-        wrong += _compare(native, values, table)
-        if all_known and not any(not d and v for d, v in zip(native.doubt, values.is_valid().to_pylist(), strict=True)):
-            wrong.append(f"{native.text}: is null or in doubt for every row")
-    return wrong
-
-
-def _in_spark(spark: Any, table: pa.Table, natives: Sequence[Native]) -> list[pa.ChunkedArray]:
-    """What Spark gives; of rows that the native pass is in doubt of it is not asked, and for no other may it raise."""
-    sure = [[not native.doubt[row] for native in natives] for row in range(table.num_rows)]
-    masked = _frame(spark, table.append_column("sure", pa.array(sure, pa.list_(pa.bool_()))))
-    columns = [f"CASE WHEN sure[{i}] THEN {native.text} END AS v{i}" for i, native in enumerate(natives)]
-    return list(masked.selectExpr(*columns).toArrow().columns)
-
-
-def _alone(spark: Any, table: pa.Table, native: Native) -> list[str]:
-    """The same for one expression, over no other rows: Spark may compute what is in a branch for rows not in it."""
-    sure = pa.array([not doubt for doubt in native.doubt])
-    rows = table.filter(sure)
-    if not rows.num_rows:
-        return []
-    try:
-        theirs = _frame(spark, rows).selectExpr(f"{native.text} AS v").toArrow().column("v")
-    except Exception as error:  # noqa: BLE001
-        return [f"{native.text}: Spark raises {str(error)[:300]}"]
-    return _compare(
-        Native(native.text, native.compiled, native.values.filter(sure), [False] * rows.num_rows), theirs, rows
-    )
-
-
-def _frame(spark: Any, table: pa.Table) -> Any:
-    """A frame that is no local relation: such a one Spark computes while it plans, without the code that it generates."""
-    spark.conf.set("spark.sql.execution.arrow.localRelationThreshold", "0")
-    try:
-        return spark.createDataFrame(table)
-    finally:
-        spark.conf.unset("spark.sql.execution.arrow.localRelationThreshold")
-
-
-def _compare(native: Native, theirs: pa.ChunkedArray, table: pa.Table) -> list[str]:
-    ours, spark_has = plain_values(native.values), plain_values(theirs)
-    wrong = []
-    if _shown(native.values.type) != _shown(theirs.type):
-        wrong.append(f"{native.text}: has type {native.values.type}, Spark's is {theirs.type}")
-    for row, doubt in enumerate(native.doubt):
-        if not doubt and ours[row] != spark_has[row]:
-            given = {name: table.column(name).slice(row, 1).combine_chunks() for name in table.column_names}
-            shown = {name: plain_values(value)[0] for name, value in given.items()}
-            wrong.append(f"{native.text}: {ours[row]!r}, Spark has {spark_has[row]!r} of {str(shown)[:300]}")
-            break
-    return wrong
-
-
-def _shown(kind: pa.DataType) -> str:
-    return str(kind).replace("[us, tz=UTC]", "[us]").replace("item: ", "").replace("element: ", "").replace("l: ", "").replace(" not null", "")  # fmt: skip
-
-
-def plain_values(values: Any) -> list[Any]:
-    """Values that are equal only if they are the same bits; every NaN is one."""
-    kind = values.type
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    if isinstance(values, pa.ChunkedArray):  # no rows
-        return []
-    if pa.types.is_date(kind):
-        return values.cast(pa.int32()).to_pylist()  # type: ignore[no-any-return]
-    if pa.types.is_timestamp(kind):
-        return values.cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
-    if pa.types.is_list(kind):
-        inner = plain_values(values.flatten())
-        found, at = [], 0
-        for length in pa.compute.list_value_length(values).to_pylist():
-            found.append(None if length is None else inner[at : at + length])
-            at += length or 0
-        return found
-    if pa.types.is_struct(kind):
-        fields = [plain_values(field) for field in values.flatten()]
-        return [None if null else row for null, row in zip(values.is_null().to_pylist(), zip(*fields, strict=True), strict=True)]  # fmt: skip
-    return [_bits(value) for value in values.to_pylist()]
-
-
-def _bits(value: Any) -> Any:
-    if isinstance(value, float):
-        return "NaN" if math.isnan(value) else struct.pack("<d", value).hex() + f" ({value})"
-    return value

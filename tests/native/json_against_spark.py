@@ -70,7 +70,7 @@ def compared(spark: Any, cases: Sequence[Case], few: int = 10) -> tuple[list[Dif
         pairs = zip(here.records.filter(sure), there.filter(sure), strict=True)
         texts = [text for text, certain in zip(case.documents, sure.to_pylist(), strict=True) if certain]
         for text, (native, sparks) in zip(texts, pairs, strict=True):
-            shown = repr(_plain(native)), repr(_plain(sparks))
+            shown = repr(plain(native)), repr(plain(sparks))
             if shown[0] != shown[1]:
                 differences.append(Difference(case, text, *shown))
     return differences, shares
@@ -87,19 +87,19 @@ def _parsed(case: Case, size: int) -> Parsed:
         return together if together.doubt is None else few
     pairs = zip(together.doubt.to_pylist(), few.doubt.to_pylist(), together.records, few.records, strict=True)
     for one, other, here, there in pairs:
-        assert one or other or repr(_plain(here)) == repr(_plain(there))
+        assert one or other or repr(plain(here)) == repr(plain(there))
     records = pc.if_else(few.doubt, together.records, few.records)
     return Parsed(records, pc.and_(together.doubt, few.doubt))
 
 
-def _plain(record: pa.Scalar) -> Any:
+def plain(record: pa.Scalar) -> Any:
     """Without Python's own times, which end with the year 9999."""
     if not record.is_valid:
         return None
     if isinstance(record, pa.StructScalar):
-        return {name: _plain(record[name]) for name in record}
+        return {name: plain(record[name]) for name in record}
     if isinstance(record, pa.ListScalar):
-        return [_plain(element) for element in record]
+        return [plain(element) for element in record]
     if isinstance(record, pa.TimestampScalar | pa.Date32Scalar):
         return record.value
     return record.as_py()

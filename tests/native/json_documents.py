@@ -1,13 +1,49 @@
 """Documents and schemas for the tests of the parser: hostile ones by hand, and random ones without end."""
 
+# ruff: noqa: E501  (tables of values)
 from __future__ import annotations
 
 import json
 import random
+import re
+import struct as struct_
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
-LEAVES = ["boolean", "byte", "short", "integer", "long", "double", "string", "date", "timestamp", "timestamp_ntz"]
+LEAVES = [
+    "boolean",
+    "byte",
+    "short",
+    "integer",
+    "long",
+    "float",
+    "double",
+    "string",
+    "date",
+    "timestamp",
+    "timestamp_ntz",
+]
+LEAVES += ["decimal(10,2)", "decimal(38,0)", "decimal(38,18)", "decimal(38,38)", "decimal(1,0)", "decimal(5,5)"]
+
+#: For decimals and floats: at the edges of types, halfway between two floats, in every way to write them.
+EXACT = [
+    "99999999.99", "-99999999.99", "100000000", "100000000.00", "99999999.995", "99999999.994", "0.005", "-0.005", "1.50", "1.500",
+    "1.5000000000", "0.00", "0.000", "-0.00", "9", "10", "-9", "-10", "0.99999", "-0.99999", "0.999999", "0.999995", "0.9999949", "1.00000",
+    "9" * 38, "-" + "9" * 38, "1" + "0" * 38, "9" * 39, "0." + "9" * 38, "0." + "9" * 39, "9" * 20 + "." + "9" * 18,
+    "9" * 20 + "." + "9" * 19, "1" + "0" * 20, "1e20", "1e19", "12345678901234567890.123456789012345678", "0." + "0" * 37 + "1", "1e-38",
+    "1e-39", "5e-39", "1.0e1", "15e-1", "150E-2", "0.15e+1", "1e7", "1e8", "0e30", "0e60", "0e100", "0e-60", "0." + "0" * 60,
+    "1." + "0" * 37, "1." + "0" * 38, "16777217", "16777219", "16777217.0", "33554434", "33554435", "1.00000017881393432617187499",
+    "1.00000017881393432617187500", "1.00000017881393432617187501", "1.000000059604644775390625", "1.0000000596046447753906249999",
+    "1.000000178813934326171875000000000000001", "3.4028234e38", "3.4028235e38", "3.40282356e38", "3.40282357e38", "3.5e38",
+    "1.1754943508222875e-38", "1.4e-45", "7.0064923216240853e-46", "7.0064923216240854e-46", "7e-46", "1e-50", "8589934591.5",
+    "9223371761976868864", "9223371761976868863", "9223371761976868865", "922337176197686886400000", "900719925474099200000",
+    "1152921573326323712", "1152921573326323713", "1152921573326323711", "115292157332632371200", "576460786663161855", "576460786663161856",
+    "576460786663161857", "899999999999999999", "900000000000000001", "999999999999999999", "1000000000000000000", "340282356779733661637539395458142568447",
+    "340282356779733661637539395458142568448", "0.1", "0.3", "123.456", "1e10", "-1e-10", '"1.5"', '"-1.5"', '"+1.5"', '"1,5"', '"1,000"', '",1"', '"1."', '".5"',
+    '"007"', '"1e3"', '"1E-1"', '"1e"', '" 1"', '"1 "', '"-"', '"."', '"+"', '"1.5.5"', '"NaN"', '"Infinity"', '"٣"', '"1_0"', '"0x1"', '"1d"',
+    '"1f"', '"99999999.99"', '"99999999.999"', '"-0"', '"0e60"', '"1\\u0000"', '"\\u0031"', '"1\\n"',
+]  # fmt: skip
 
 #: Odd as names, and odd to the paths of other engines.
 NAMES = ["a", "b", "c", "A2", "user id", "x.y", "x/y", "ä", 'q"t', "[]", "$", "*", "", "_corrupt_record", "\0n", "a'b"]
@@ -111,7 +147,7 @@ def array(element: Any) -> dict[str, Any]:
 def by_hand() -> list[bytes | None]:
     """Each odd value in each of several places, and each odd document."""
     documents = list(WHOLE)
-    for value in [*map(json.dumps, TIMES), *NUMBERS, *STRINGS, *OTHERS]:
+    for value in [*map(json.dumps, TIMES), *NUMBERS, *EXACT, *STRINGS, *OTHERS]:
         for place in ('{"a":%s}', '{"b":"x","a":%s,"c":1}', '{"s":{"a":%s}}', '{"l":[%s]}', '{"l":[null,%s]}',
     '{"z":%s,"b":"y"}',
                       '{"ls":[{"a":%s},{}]}'):  # fmt: skip
@@ -154,9 +190,36 @@ def random_document(schema: dict[str, Any], dice: random.Random) -> bytes:
     return text
 
 
+def faulty_document(schema: dict[str, Any], dice: random.Random) -> bytes:
+    """One without odd bytes; often cut, or with values of the wrong type."""
+    roll = dice.random()
+    text = _fitting(schema, dice, 0.0 if roll < 0.2 else dice.choice((0.02, 0.1, 0.3)))
+    if roll > 0.6:
+        text = text[: dice.randint(0, len(text))]
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _fitting(kind: Any, dice: random.Random, faults: float) -> str:
+    """A value of a type, or with some probability of another one."""
+    if dice.random() < faults:
+        plain = ("1", "-7", "0", "2.5", "1e3", "300", "70000", "3000000000", "9223372036854775808", "true", '""', '"x"')
+        nested = ('"N/A"', '"15"', "[]", "[1]", "{}", '{"a":1}', '["x",1]', '[{"a":1},2]', '{"b":{"a":"x"}}', '"a\\"}"')
+        return dice.choice((*plain, *nested, json.dumps(dice.choice(NAMES))))
+    if dice.random() < 0.05:
+        return "null"
+    if isinstance(kind, str):
+        return _leaf(kind, dice)
+    if kind["type"] == "array":
+        return "[" + ", ".join(_fitting(kind["elementType"], dice, faults) for _ in range(dice.randrange(4))) + "]"
+    parts = [f"{json.dumps(f['name'])}: {_fitting(f['type'], dice, faults)}" for f in kind["fields"]]
+    if dice.random() < 0.3:
+        parts.insert(dice.randint(0, len(parts)), f'"z": {_anything(dice, 0, 0.0)}')
+    return "{" + ", ".join(dice.sample(parts, dice.randint(0, len(parts))) if dice.random() < 0.2 else parts) + "}"
+
+
 def _value(kind: Any, dice: random.Random, oddity: float) -> str:
     if dice.random() < oddity:
-        return dice.choice((*NUMBERS, *STRINGS, *OTHERS, *map(json.dumps, TIMES)))
+        return dice.choice((*NUMBERS, *EXACT, *STRINGS, *OTHERS, *map(json.dumps, TIMES)))
     if dice.random() < 0.05:
         return "null"
     space = dice.choice(("", "", "", " ", "\n ", "\t"))
@@ -188,7 +251,11 @@ def _leaf(kind: str, dice: random.Random) -> str:
         return str(dice.randint(-limit, limit - 1))
     if kind == "boolean":
         return dice.choice(("true", "false"))
-    if kind == "double":
+    if found := re.fullmatch(r"decimal\((\d+),(\d+)\)", kind):
+        return _decimal(int(found[1]), int(found[2]), dice)
+    if kind == "float" and dice.random() < 0.5:
+        return repr(struct_.unpack("<f", struct_.pack("<I", dice.getrandbits(32) & 0xFF7FFFFF))[0])
+    if kind in ("float", "double"):
         return dice.choice(
             (
                 repr(dice.uniform(-1e3, 1e3)),
@@ -210,6 +277,16 @@ def _leaf(kind: str, dice: random.Random) -> str:
     zone = "" if kind == "timestamp_ntz" and dice.random() < 0.9 else zone
     time = f"{dice.randrange(24):02d}:{dice.randrange(60):02d}:{dice.randrange(60):02d}"
     return f'"{day}{dice.choice("T ")}{time}{fraction}{zone}"'
+
+
+def _decimal(precision: int, scale: int, dice: random.Random) -> str:
+    """Mostly one that fits."""
+    digits = dice.randint(0, dice.choice((precision, precision, precision, precision + 2)))
+    number = Decimal(dice.randrange(10**digits) * dice.choice((1, 1, -1))).scaleb(
+        -dice.randint(0, scale + dice.choice((0, 0, 1)))
+    )
+    shown = dice.choice((f"{number:f}", f"{number:f}", str(number)))
+    return f'"{shown}"' if dice.random() < 0.1 else shown
 
 
 def _anything(dice: random.Random, depth: int, oddity: float) -> str:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-import sys
 from itertools import product
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from expression_cases import BIGINTS, DAYS, DOUBLES, INTS, STRINGS, TIMES, database
-
 from anabranch.native.expressions import TABLE, compile_expr, known_type, sql_type
 from anabranch.native.expressions_patterns import pattern
 from anabranch.native.tree import Expr, NotKnown
+from native.decimal_cases import decimal_of, unscaled
+from native.expression_cases import BIGINTS, DAYS, DOUBLES, INTS, STRINGS, TIMES
+from native.expressions_against_spark import database
 
 _EDGES = [2**63 - 1, 2**63 - 2, -(2**63), -(2**63) + 1, -(2**63) + 2, -9223372022400000001]
 _COLUMNS = {
@@ -31,6 +28,8 @@ _COLUMNS = {
         [*TIMES, 2**63 - 1, 2**63 - 2, -(2**63), -(2**63) + 1, -(2**63) + 2, -9223372022400000001], pa.timestamp("us")
     ),
     "decimal(10,2)": pa.array([None, 0, 99999999, -99999999], pa.decimal128(10, 2)),
+    "decimal(38,2)": pa.array([None, *(decimal_of(n, 2) for n in unscaled(38))], pa.decimal128(38, 2)),
+    "decimal(38,18)": pa.array([None, *(decimal_of(n, 18) for n in unscaled(38))], pa.decimal128(38, 18)),
     "array<string>": pa.array([None, [], ["a"], [None], ["a", None, "b"]], pa.list_(pa.string())),
 }
 
@@ -64,6 +63,29 @@ _CALLS = """
     Pmod | int int int | bigint bigint bigint
     UnaryMinus UnaryPositive Abs | int int | bigint bigint | double double
     Floor Ceil | bigint double | bigint bigint
+    Add Subtract | decimal(38,17) decimal(38,18) decimal(38,18) | decimal(38,2) decimal(38,2) decimal(38,2)
+    Multiply | decimal(38,6) decimal(38,18) decimal(38,18)
+    UnaryMinus Abs | decimal(38,2) decimal(38,2) | decimal(10,2) decimal(10,2)
+    Floor Ceil | decimal(38,0) decimal(38,2) | decimal(9,0) decimal(10,2)
+    Round | double double #2 | decimal(10,1) decimal(10,2) #1 | int int #0 | decimal(37,0) decimal(38,2) #0
+    BitwiseAnd BitwiseOr BitwiseXor | int int int | bigint bigint bigint
+    BitwiseNot | int int
+    AtLeastNNonNulls | boolean double string
+    Greatest Least | decimal(38,18) decimal(38,18) decimal(38,18)
+    Cast | string decimal(38,2) | int decimal(38,18) | double decimal(38,18) | float decimal(10,2) | decimal(10,2) decimal(38,18)
+    Cast | decimal(10,2) double | decimal(12,9) float | decimal(38,18) decimal(38,2)
+    StringLPad StringRPad | string string #5 'xy'
+    StringRepeat | string string #2
+    StringLocate | int string string #1
+    SubstringIndex | string string '-' #2 | string string '-' #-2
+    TimestampAddInterval | timestamp timestamp #5
+    Cast | timestamp double | double timestamp
+    StringTranslate | string string 'ab' 'x'
+    Reverse | string string
+    Sha1 | string binary
+    DateFormatClass | string timestamp 'yyyy-MM-dd HH:mm:ss.SSS'
+    FromUnixTime | string bigint 'yyyy-MM-dd HH:mm:ss'
+    AddMonths | date date int
     Sqrt | double double
     IsNaN | boolean double | boolean float
     And Or | boolean boolean boolean
@@ -135,7 +157,9 @@ def _calls() -> list[Expr]:
         for kind, call in product(kinds.split(), calls):
             result, *words = re.findall(r"'[^']*'|\S+", call)
             arguments = tuple(_argument(word, number) for number, word in enumerate(words))
-            found.append(Expr(kind, result, arguments, detail={"zone": "UTC", "fails": "true"}))
+            found.append(
+                Expr(kind, result, arguments, detail={"zone": "UTC", "fails": "true", "mode": "ANSI", "least": "2"})
+            )
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -176,6 +177,10 @@ def test_what_is_told_of_a_file(tmp_path: Path) -> None:
     assert first["file_modification_time"].timestamp() == 1_700_000_000.123
     del first["file_modification_time"]
     assert list(first.values()) == ["a%20b.json", "file:/in/a%20b.json", 4, 0, 4]
+    large = replace(split, size=5 << 20)  # Spark may part it in another way than we do
+    with pytest.raises(CannotRead):
+        list(FileFeed("line", ("about", kind), whole=True).batches([large]))
+    assert list(FileFeed("line", ("about", kind)).batches([large]))
 
 
 @pytest.mark.parametrize("content", [b"not packed", b"\x1f\x8b\x08\x00", b""])

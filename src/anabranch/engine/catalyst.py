@@ -1,4 +1,4 @@
-"""The looks inside Spark that its Python API does not offer, through py4j: this file and `fuse` are all of them.
+"""The looks inside Spark that its Python API does not offer, through py4j: `catalyst*` and `fuse` are all of them.
 
 Each call here has a test; an upgrade of Spark fails in `check_version` first and nowhere else.
 """
@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import DataType, StructType, _parse_datatype_json_string
+from pyspark.sql.types import StructType
 
 from anabranch.core.epoch import digest
 from anabranch.core.hidden import hide
+from anabranch.engine.catalyst_nodes import Node, analyzed, children_of, items, kind, nodes, queries_in, said
 from anabranch.errors import SetupError
 
 if TYPE_CHECKING:
@@ -36,9 +37,6 @@ CLOCKS = ("CurrentTimestamp", "Now")
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
-#: A node of a plan, an expression or an attribute: an object of the JVM.
-Node = Any
-
 #: Attributes that others stand for: the identity of the old one, the old one, the new one.
 Replaced = Mapping[int, tuple[Node, Node]]
 
@@ -53,41 +51,6 @@ def check_version(spark: SparkSession) -> None:
         )
 
 
-def kind(node: Node) -> str:
-    """The class of a node of a plan or of an expression, without its package."""
-    name: str = node.productPrefix()
-    return name
-
-
-def items(seq: Any) -> list[Any]:
-    """A Scala sequence as a list."""
-    return [seq.apply(i) for i in range(seq.size())]
-
-
-def identity(attribute: Node) -> int:
-    """The number by which plans know an attribute or an alias, whatever it is called."""
-    number: int = attribute.exprId().id()
-    return number
-
-
-def type_of(attribute: Node) -> DataType:
-    """The type of an attribute or expression, as Python has it."""
-    return _parse_datatype_json_string(attribute.dataType().json())
-
-
-def analyzed(frame: DataFrame) -> Node:
-    """The plan of a frame with every name resolved."""
-    return frame._jdf.queryExecution().analyzed()  # noqa: SLF001
-
-
-def nodes(plan: Node) -> Iterator[Node]:
-    """Every node of a plan and of the queries inside its expressions, top down and left to right."""
-    yield plan
-    for inner in (plan.children(), plan.subqueries()):
-        for node in items(inner):
-            yield from nodes(node)
-
-
 def views_read(frame: DataFrame) -> set[str]:
     """The temporary views that a frame's query names; not those that these were made of."""
 
@@ -95,9 +58,8 @@ def views_read(frame: DataFrame) -> set[str]:
         if kind(plan) == "View" and plan.isTempView():
             yield plan.desc().identifier().table()
             return
-        for inner in (plan.children(), plan.subqueries()):
-            for node in items(inner):
-                yield from named(node)
+        for node in (*children_of(plan), *queries_in(plan)):
+            yield from named(node)
 
     return set(named(analyzed(frame)))
 
@@ -171,7 +133,7 @@ def reads_only(frame: DataFrame, locations: Collection[str]) -> bool:
             node.containsPattern(getattr(patterns, name)()) for name in ("CURRENT_LIKE", "PYTHON_UDF", "SCALA_UDF")
         ):
             return False
-        if items(node.children()) or kind(node) in ("OneRowRelation", "LocalRelation"):
+        if children_of(node) or kind(node) in ("OneRowRelation", "LocalRelation"):
             continue
         if kind(node) != "LogicalRelation" or not _is_at(node, locations):
             return False
@@ -219,6 +181,12 @@ class _Classes:
         found = getattr(self._package, name)
         setattr(self, name, found)
         return found
+
+
+def catalyst_of(spark: SparkSession) -> Catalyst:
+    """What makes plans and expressions for a session: one for each, as every class costs messages to be found."""
+    found: Catalyst = said(spark, "catalyst", Catalyst)
+    return found
 
 
 class Catalyst:
@@ -337,7 +305,7 @@ class Catalyst:
             return node
         if kind(node) in CLOCKS:
             return time
-        node = self.with_children(node, [self._answered(child, time) for child in items(node.children())])
+        node = self.with_children(node, [self._answered(child, time) for child in children_of(node)])
         if kind(node) == "Project":
             return self.project([self._answered(e, time) for e in items(node.projectList())], node.child())
         if kind(node) == "Filter":
@@ -363,12 +331,12 @@ def check_appends(frame: DataFrame, *, updates: bool = False) -> None:
 
 def keeps_state(plan: Node) -> bool:
     """Whether a streaming plan has an operator that remembers rows from one batch to the next."""
-    return any(node.isStreaming() and _is_stateful(node) for node in nodes(plan))
+    return any(_is_stateful(node) and node.isStreaming() for node in nodes(plan))
 
 
 def _is_stateful(node: Node) -> bool:
     if kind(node) == "Join":
-        return all(child.isStreaming() for child in items(node.children()))
+        return all(child.isStreaming() for child in children_of(node))
     return kind(node) in _STATEFUL or "WithState" in kind(node)
 
 

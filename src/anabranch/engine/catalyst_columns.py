@@ -10,7 +10,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from anabranch.engine.catalyst import Node, describe, identity, is_source, items, kind
+from anabranch.engine.catalyst import describe, is_source
+from anabranch.engine.catalyst_nodes import Node, children_of, identity, items, kind
 
 _SUBQUERIES = ("ScalarSubquery", "Exists", "ListQuery", "LateralSubquery")
 
@@ -71,7 +72,7 @@ def refers(expression: Node) -> set[int]:
 def tree(expression: Node) -> Iterator[Node]:
     """An expression and everything in it."""
     yield expression
-    for child in items(expression.children()):
+    for child in children_of(expression):
         yield from tree(child)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from anabranch.engine.catalyst import Node, identity, items, kind
+from anabranch.engine.catalyst_nodes import Node, children_of, identity, items, kind
 from anabranch.native.tree import Expr
 
 
@@ -48,12 +48,10 @@ class _Reader:
         patterns = "" if name in _PLAIN else node.nodePatterns().toString()
         if "RUNTIME_REPLACEABLE" in patterns:
             return self.read(node.replacement(), given)
-        children = tuple(self.read(child, given) for child in items(node.children()))
-        if children and all(child.kind == "Literal" for child in children):
-            constant = _constant(node)
-            if constant is not None:
-                return constant
+        children = tuple(self.read(child, given) for child in children_of(node))
         found = _described(node, name, children)
+        if children and all(child.kind == "Literal" or "constant" in child.detail for child in children):
+            found = _constant(node, found)
         if "CURRENT_LIKE" in patterns:
             return replace(found, detail={**found.detail, "never": "asks for the current time"})
         if not self._deterministic and name not in _PLAIN and not node.deterministic():
@@ -61,17 +59,19 @@ class _Reader:
         return found
 
 
-def _constant(node: Node) -> Expr | None:
+def _constant(node: Node, found: Expr) -> Expr:
     """What Spark makes of a call whose arguments are constants, as it would when it plans the query."""
     if not node.foldable() or not node.deterministic():
-        return None
+        return found
     try:
-        found = node.eval(None)
-    except (Py4JJavaError, PySparkException):  # Spark raises it again where the call is reached, and only there
-        return None
-    type_ = _type(node)
-    value, known = _value(found, type_)
-    return Expr("Literal", type_, value=value) if known else None
+        evaluated = node.eval(None)
+    except (Py4JJavaError, PySparkException):
+        # Of some of these Spark raises where the call is reached, of others whatever the rows are, when it optimizes.
+        return replace(found, detail={**found.detail, "never": f"calls `{found.kind}` of constants, which may raise"})
+    value, known = _value(evaluated, found.type)
+    if known:
+        return Expr("Literal", found.type, value=value)
+    return replace(found, detail={**found.detail, "constant": "of a type that is not known"})
 
 
 def _described(node: Node, name: str, children: tuple[Expr, ...]) -> Expr:
@@ -113,6 +113,8 @@ def _value(value: Any, type_: str) -> tuple[object, bool]:
         return value, True
     if type_ in ("tinyint", "smallint", "int", "bigint", "date", "timestamp", "timestamp_ntz"):
         return int(value), True
+    if type_.startswith("interval ") and not ("year" in type_ or "month" in type_):
+        return int(value), True  # microseconds
     if type_ in ("float", "double"):
         return float(value), True
     if type_ == "string":
@@ -152,11 +154,24 @@ def _size(node: Node) -> dict[str, str]:
     return {"of null": "-1"} if node.legacySizeOfNull() else {}
 
 
+def _least(node: Node) -> dict[str, str]:
+    return {"least": str(node.n())}
+
+
 def _like(node: Node) -> dict[str, str]:
     return {"escape": str(node.escapeChar())}
 
 
-_ZONED = ("Hour", "Minute", "Second", "TruncTimestamp", "UnixTimestamp", "ToUnixTimestamp", "GetTimestamp")
+_ZONED = (
+    "Hour",
+    "Minute",
+    "Second",
+    "TruncTimestamp",
+    "UnixTimestamp",
+    "ToUnixTimestamp",
+    "GetTimestamp",
+    "TimestampAddInterval",
+)
 _ARITHMETIC = ["Add", "Subtract", "Multiply", "Divide", "IntegralDivide", "Remainder", "Pmod"]
 
 _DETAILS: Mapping[str, Callable[[Node], dict[str, str]]] = {
@@ -167,6 +182,7 @@ _DETAILS: Mapping[str, Callable[[Node], dict[str, str]]] = {
     "JsonToStructs": _json,
     "Size": _size,
     "Like": _like,
+    "AtLeastNNonNulls": _least,
 }
 
 _FIELD: Mapping[str, Callable[[Node], str]] = {

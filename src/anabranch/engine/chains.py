@@ -14,7 +14,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from anabranch.engine.catalyst import Catalyst, Node, Replaced, analyzed, identity, is_source, items, kind, same_source
+from anabranch.engine.catalyst import Catalyst, Replaced, is_source, same_source
+from anabranch.engine.catalyst_nodes import Node, analyzed, children_of, identity, items, kind
 
 #: Nodes that change no row: they give names, or say how late rows may be, which only matters to what keeps state.
 _TRANSPARENT = ("SubqueryAlias", "View", "EventTimeWatermark")
@@ -164,7 +165,7 @@ class Walk:
                 below = _Below(node, (), why)
             else:
                 above.append((mark, node))
-                node = node.children().apply(0)
+                node = children_of(node)[0]
                 mark = node.hashCode()
                 continue
             self._seen.setdefault(mark, []).append((node, below))
@@ -207,7 +208,7 @@ class Walk:
 
 def _reason(base: Node) -> str | None:
     """Why rows cannot be followed below a base; None if there is nothing below."""
-    return _REASONS.get(kind(base), f"uses {kind(base)}") if base.children().size() else None
+    return _REASONS.get(kind(base), f"uses {kind(base)}") if children_of(base) else None
 
 
 def _refused(node: Node) -> str | None:
@@ -227,7 +228,7 @@ def _may_raise(expression: Node) -> bool:
         safe = expression.dataType().typeName() == "string" and expression.child().dataType().typeName() != "variant"
     else:
         safe = name in _NEVER_RAISE
-    return not safe or any(_may_raise(child) for child in items(expression.children()))
+    return not safe or any(_may_raise(child) for child in children_of(expression))
 
 
 def parts(catalyst: Catalyst, flow: str, frame: DataFrame) -> dict[Part, Node]:
@@ -241,13 +242,13 @@ def parts(catalyst: Catalyst, flow: str, frame: DataFrame) -> dict[Part, Node]:
 def _split(catalyst: Catalyst, plan: Node) -> list[tuple[Node, Replaced]]:
     """The plans, and which attributes of each are to be replaced in what stands above."""
     if kind(plan) in _ROW_WISE and not _refused(plan):
-        below = _split(catalyst, plan.children().apply(0))
+        below = _split(catalyst, children_of(plan)[0])
         return [(catalyst.rewrite(catalyst.with_children(plan, [one]), now), now) for one, now in below]
     if kind(plan) != "Union":
         return [(plan, {})]
     output = [(identity(a), a) for a in items(plan.output())]
     found: list[tuple[Node, Replaced]] = []
-    for child in items(plan.children()):
+    for child in children_of(plan):
         columns = [(identity(a), a) for a in items(child.output())]
         for one, replaced in _split(catalyst, child):
             given = [replaced[number][1] if number in replaced else a for number, a in columns]
@@ -360,7 +361,7 @@ def rereading(
     replaced: Replaced,
 ) -> Node:
     """The plan over another leaf, of which `narrow` are the columns that are seen."""
-    children = items(plan.children())
+    children = children_of(plan)
     if not children and plan.fastEquals(old):
         relation = catalyst.rewrite(new, replaced)
         return relation if narrow is None else catalyst.project(narrow, relation)
@@ -368,3 +369,12 @@ def rereading(
         inner = [rereading(catalyst, child, old, new, narrow, replaced) for child in children]
         plan = catalyst.with_children(plan, inner)
     return catalyst.rewrite(plan, replaced)
+
+
+def over(catalyst: Catalyst, plan: Node, old: Node, new: Node) -> tuple[Node, int]:
+    """The plan with another node wherever one stands that gives the same columns; and in how many places that was."""
+    if plan.fastEquals(old):
+        return new, 1
+    below = [over(catalyst, child, old, new) for child in children_of(plan)]
+    count = sum(found for _, found in below)
+    return catalyst.with_children(plan, [child for child, _ in below]) if count else plan, count

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from anabranch.core.column_lineage import ColumnOrigins, DatasetColumns, How, Influence, RowOrigins, together
-from anabranch.engine.catalyst import Catalyst, Node, analyzed, identity, items, kind
+from anabranch.engine.catalyst import Catalyst
 from anabranch.engine.catalyst_columns import (
     Patterns,
     foreign_calls,
@@ -23,6 +23,7 @@ from anabranch.engine.catalyst_columns import (
     view_name,
     window_functions,
 )
+from anabranch.engine.catalyst_nodes import Node, analyzed, children_of, identity, items, kind, queries_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -104,10 +105,10 @@ class ColumnWalk:
         name = kind(node)
         if (view := view_name(node)) and view.lower() in self._datasets:
             return self._input(node, self._datasets[view.lower()])
-        if not node.children().size():
+        if not children_of(node):
             return self._input(node, input_name(node, self._root))
         if name in _TRANSPARENT:
-            return self._walk(node.children().apply(0))
+            return self._walk(children_of(node)[0])
         step = self._steps.get(name)
         return step(node) if step else self._opaque(node)
 
@@ -128,7 +129,7 @@ class ColumnWalk:
         for one in expressions:
             if kind(one) == "AttributeReference":
                 continue
-            value, more = self._value(below, one.children().apply(0) if kind(one) == "Alias" else one)
+            value, more = self._value(below, children_of(one)[0] if kind(one) == "Alias" else one)
             columns[identity(one)], rows = value, rows | more
         return _Rows(columns, rows)
 
@@ -194,7 +195,7 @@ class ColumnWalk:
         return _Rows({**below.columns, **added}, below.rows | rows).chosen_by(value, How.EXPLODE)
 
     def _union(self, node: Node) -> _Rows:
-        children = [(child, self._walk(child)) for child in items(node.children())]
+        children = [(child, self._walk(child)) for child in children_of(node)]
         output = [identity(a) for a in items(node.output())]
         given = [[found.columns[identity(a)] for a in items(child.output())] for child, found in children]
         columns = {number: together(each) for number, *each in zip(output, *given, strict=True)}
@@ -222,10 +223,10 @@ class ColumnWalk:
     def _distinct(self, node: Node) -> _Rows:
         """Which rows there are depends on every column, of each side where there are two."""
         below = self._below(node)
-        for child in items(node.children()):
+        for child in children_of(node):
             below = self._choosing(below, items(child.output()), How.GROUP)
         if kind(node) == "Intersect":  # its columns are new ones, which stand for those of its first side
-            first = [identity(a) for a in items(node.children().apply(0).output())]
+            first = [identity(a) for a in items(children_of(node)[0].output())]
             named = {identity(a): below.columns[n] for a, n in zip(items(node.output()), first, strict=True)}
             return replace(below, columns={**below.columns, **named})
         return below
@@ -237,20 +238,20 @@ class ColumnWalk:
         """Every column that comes out may come from every one that goes in."""
         below, name = self._below(node), kind(node)
         reason = frozenset({f"calls {_OPAQUE[name]}" if name in _OPAQUE else f"goes through {name}"})
-        for query in items(node.subqueries()):
+        for query in queries_in(node):
             inner = self._walk(query)
             below = _Rows({**below.columns, **inner.columns}, below.rows | inner.rows)
-        read = [*items(node.children()), *items(node.subqueries())]
+        read = [*children_of(node), *queries_in(node)]
         every = together(below.columns[identity(a)].used(How.UNKNOWN) for c in read for a in items(c.output()))
         every = replace(every, unknown=every.unknown | reason)
-        passed = {identity(a) for c in items(node.children()) for a in items(c.output())}
+        passed = {identity(a) for c in children_of(node) for a in items(c.output())}
         columns = {n: below.columns[n] if n in passed else every for n in (identity(a) for a in items(node.output()))}
         return _Rows({**below.columns, **columns}, below.rows | RowOrigins(unknown=reason))
 
     def _below(self, node: Node) -> _Rows:
         columns: dict[int, ColumnOrigins] = {}
         rows = RowOrigins()
-        for child in items(node.children()):
+        for child in children_of(node):
             found = self._walk(child)
             columns |= found.columns
             rows |= found.rows

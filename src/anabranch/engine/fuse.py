@@ -23,7 +23,8 @@ from functools import reduce
 
 from pyspark.sql import DataFrame
 
-from anabranch.engine.catalyst import Catalyst, Node, identity, items, kind
+from anabranch.engine.catalyst import Catalyst
+from anabranch.engine.catalyst_nodes import Node, identity, items, kind
 from anabranch.engine.chains import Chain, Defined, Expression, Generation, Part
 from anabranch.engine.paths import Attribute, Path
 

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from anabranch.connectors.delta_log import live_files
-from anabranch.engine.catalyst import Node, analyzed, items, kind, nodes
+from anabranch.engine.catalyst_nodes import Node, analyzed, items, kind, nodes
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ SAMPLE = 1_000
 Found = dict[str, Counter[tuple[str, ...]]]
 
 
-def audit(native: NativePass, session: SparkSession, raw: pa.RecordBatch, now: datetime) -> None:
+def audit(native: NativePass, session: SparkSession, raw: pa.RecordBatch, now: datetime, checkpoint: Path) -> None:
     """Refuse an epoch of which some records give other rows than Spark computes."""
     if not raw.num_rows:
         return
@@ -34,9 +35,9 @@ def audit(native: NativePass, session: SparkSession, raw: pa.RecordBatch, now: d
     ours: Found = {}
     for part, table in zip(native.work.parts, passed.rows, strict=True):
         _add(ours, part, table.to_batches())
-    theirs = _by_spark(native, session, raw, now)
+    theirs = _by_spark(native, session, raw, now, checkpoint)
     if passed.rest is not None and passed.rest.num_rows:
-        for output, rows in _by_spark(native, session, passed.rest, now).items():
+        for output, rows in _by_spark(native, session, passed.rest, now, checkpoint).items():
             theirs[output] -= rows  # what is left to Spark is no claim of ours
     for output in sorted(theirs.keys() | ours.keys()):
         there, here = theirs.get(output, Counter()), ours.get(output, Counter())
@@ -44,10 +45,11 @@ def audit(native: NativePass, session: SparkSession, raw: pa.RecordBatch, now: d
             raise _differs(output, here - there, there - here)
 
 
-def _by_spark(native: NativePass, session: SparkSession, raw: pa.RecordBatch, now: datetime) -> Found:
-    program = native.by_spark(native.frame(session, pa.Table.from_batches([raw])), now)
+def _by_spark(native: NativePass, session: SparkSession, raw: pa.RecordBatch, now: datetime, checkpoint: Path) -> Found:
+    with native.frame(session, pa.Table.from_batches([raw]), checkpoint) as left:
+        program = native.by_spark(left, now)
+        batches = collect_arrow(program.frame)
     found: Found = {}
-    batches = collect_arrow(program.frame)
     for part in program.parts:
         _add(found, part, (batch.filter(batch.column(part.mask)) if part.mask else batch for batch in batches))
     return found

@@ -7,16 +7,25 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from anabranch.engine.native_rows import CannotRead
 from anabranch.engine.source_files_log import entries, is_local, local_path
 from anabranch.native.lines import read_split, unreadable
+from anabranch.native.parse_csv_shape import Heading
 
 if TYPE_CHECKING:
     from anabranch.engine.checkpoint import Checkpoint
+    from anabranch.native.program import NativeProgram
+
+#: What `_metadata` tells of a file, however it is parted.
+_OF_WHOLE = ("file_path", "file_name", "file_size", "file_modification_time")
+
+#: Spark does not part smaller files than this, unless it is told to by these settings.
+_NOT_PARTED = 4 << 20
+_PARTING = {"spark.sql.files.openCostInBytes": "4194304b", "spark.sql.files.maxPartitionBytes": "134217728b"}
 
 #: A task reads at least this much of a file.
 _SMALLEST = 4 << 20
@@ -37,35 +46,76 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class FileFeed:
-    """How the lines of files become raw records: the name for a line, and that and the type for Spark's `_metadata`."""
+    """How the lines of files become raw records: the name for a line, and that and the type for Spark's `_metadata`.
+
+    `documents`: the columns that Spark has are in the lines. `heading`: files begin with a line of names; what a line
+    begins with that is no record. `whole`: flows ask in which part of a file a record is, as Spark parts it.
+    """
 
     value: str
     metadata: tuple[str, pa.DataType] | None = None
+    documents: bool = False
+    heading: Heading | None = None
+    whole: bool = False
 
     def batches(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
         """The lines of some splits."""
         for split in splits:
-            about = self._about(split)
-            for lines in _lines(split):
+            if self.documents and "=" in split.path.rpartition("/")[0]:
+                raise CannotRead(split.path)  # a folder k=v is a column, for Spark
+            if self.whole and split.size > _NOT_PARTED and not split.path.endswith(".gz"):
+                raise CannotRead(split.path)
+            found = _lines(split)
+            if self.heading is not None and split.start == 0:
+                found = self._behind_heading(split, found)
+            for lines in found:
                 columns, names = [lines], [self.value]
-                if about is not None and self.metadata:
-                    columns.append(pa.repeat(about, len(lines)))
+                if self.metadata:
+                    columns.append(pa.repeat(about(split, self.metadata[1]), len(lines)))
                     names.append(self.metadata[0])
                 yield pa.record_batch(columns, names=names)
 
-    def _about(self, split: Split) -> pa.Scalar | None:
-        if self.metadata is None:
-            return None
-        known: dict[str, Any] = {
-            "file_path": split.url.replace("file:///", "file:/", 1),  # as Hadoop writes it
-            "file_name": split.url.rpartition("/")[2],
-            "file_size": split.size,
-            "file_block_start": split.start,
-            "file_block_length": split.length,
-            "file_modification_time": split.modified * 1000,
-        }
-        kind = self.metadata[1]
-        return pa.scalar({f.name: known[f.name] for f in kind}, kind)
+    def _behind_heading(self, split: Split, found: Iterator[pa.StringArray]) -> Iterator[pa.StringArray]:
+        """Without the first line, which must be the heading: Spark looks for it in its own first part of the file."""
+        first = next(found, None)
+        if first is not None and len(first):
+            if not (self.heading and self.heading.is_first(first[0].as_buffer().to_pybytes())):
+                raise CannotRead(split.path)
+            yield first[1:]
+            yield from found
+
+
+class Feed(Protocol):
+    """How files become raw records."""
+
+    def batches(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
+        """The records of some splits."""
+
+
+def about(split: Split, kind: pa.DataType) -> pa.Scalar:
+    """What Spark's `_metadata` says of a file."""
+    known: dict[str, Any] = {
+        "file_path": split.url.replace("file:///", "file:/", 1),  # as Hadoop writes it
+        "file_name": split.url.rpartition("/")[2],
+        "file_size": split.size,
+        "file_block_start": split.start,
+        "file_block_length": split.length,
+        "file_modification_time": split.modified * 1000,
+        "row_index": 0,  # of Parquet; flows that ask for it are not native
+    }
+    return pa.scalar({f.name: known[f.name] for f in kind}, kind)
+
+
+def asks_for_part(program: NativeProgram, metadata: str) -> bool:
+    """Whether a flow asks where in a file a record is; `metadata`: what `_metadata` is called among raw records."""
+    places = [one.place for one in (*program.reads, *(taken for flow in program.flows for taken in flow.taken))]
+    places += [instant.place for instant in program.instants]
+    return any(place[0] == metadata and (not place[1:] or place[1] not in _OF_WHOLE) for place in places)
+
+
+def parts_as_usual(setting: Callable[[str], str]) -> bool:
+    """Whether Spark parts files as it does if nobody told it otherwise."""
+    return all(setting(key) == usual for key, usual in _PARTING.items())
 
 
 def _lines(split: Split) -> Iterator[pa.StringArray]:
@@ -121,7 +171,7 @@ def dealt(splits: Sequence[Split], tasks: int) -> list[list[Split]]:
     return found
 
 
-def reading(feed: FileFeed, tasks: Sequence[Sequence[Split]]) -> Callable[[Iterable[Any]], Iterator[pa.RecordBatch]]:
+def reading(feed: Feed, tasks: Sequence[Sequence[Split]]) -> Callable[[Iterable[Any]], Iterator[pa.RecordBatch]]:
     """What a task does instead of taking rows from Spark, which gives it nothing but its number."""
 
     def read(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

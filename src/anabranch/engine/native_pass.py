@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
-import pyarrow.compute as pc
-from pyarrow import ArrowInvalid
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from anabranch.core.profile import all_observed
 from anabranch.core.quality import total
-from anabranch.engine.catalyst import Catalyst, Node, analyzed, collect_arrow, frame_of, items, type_of
-from anabranch.engine.chains import Part, rereading
+from anabranch.engine.catalyst import Catalyst, catalyst_of, collect_arrow, frame_of
+from anabranch.engine.catalyst_nodes import Node, analyzed, children_of, identity, items, type_of
+from anabranch.engine.chains import Part, over, rereading
 from anabranch.engine.native_audit import SAMPLE, audit
-from anabranch.engine.native_files import FileFeed, batch_splits, dealt, reading
+from anabranch.engine.native_files import Feed, batch_splits, dealt, reading
 from anabranch.engine.native_flows import NativeChains
-from anabranch.engine.native_json_files import LINE
+from anabranch.engine.native_left import count_rows, folder_aside, left_lines, rows_aside
 from anabranch.engine.native_rows import NativeWork
 from anabranch.engine.native_sql import raw_name
 from anabranch.engine.rows import NativeCount, OutputColumns, Staged
@@ -29,8 +32,6 @@ from anabranch.errors import SetupError
 from anabranch.native.run import one_batch
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from anabranch.connectors.contract import Staging
     from anabranch.core.epoch import EpochKey
     from anabranch.engine.checkpoint import Checkpoint
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
 SETTING = "spark.anabranch.native"
 
 NativeMode = Literal["true", "audit"]
-
-#: Bytes of lines that mean something else in a file.
-_OF_FILES = r"^\s*\[|^\xef\xbb\xbf|\x00"
 
 #: Epochs that Spark computes alone after one of which the native pass could take too little.
 _PAUSE = 20
@@ -57,6 +55,41 @@ def native_mode(session: SparkSession) -> NativeMode | None:
     return None if said == "false" or legacy else cast("NativeMode", said)
 
 
+@dataclass(frozen=True)
+class _Made:
+    """A program over the raw records of one batch. To put it over those of the next takes a tenth of making it anew."""
+
+    program: Program
+    leaf: Node  # that has the records
+    places: int  # where it is in the plan
+
+    @classmethod
+    def of(cls, catalyst: Catalyst, program: Program, raw: DataFrame) -> _Made | None:
+        """None if it cannot be told which records are those of the batch."""
+        leaf = _leaf(raw)
+        places = over(catalyst, analyzed(program.frame), leaf, leaf)[1] if leaf is not None else 0
+        return cls(program, leaf, places) if places else None
+
+    def over(self, catalyst: Catalyst, raw: DataFrame) -> Program:
+        """The program over other records."""
+        leaf = _leaf(raw)
+        assert leaf is not None, "the records of every batch come in the same way"
+        pairs = zip(items(leaf.output()), items(self.leaf.output()), strict=True)
+        records = catalyst.project([catalyst.alias(new, old.name(), like=old) for new, old in pairs], leaf)
+        plan, places = over(catalyst, analyzed(self.program.frame), self.leaf, records)
+        if places != self.places:
+            raise AssertionError(f"the records of a batch are in {places} places of a plan, not in {self.places}")
+        return replace(self.program, frame=catalyst.frame(plan))
+
+
+def _leaf(raw: DataFrame) -> Node | None:
+    """The one leaf of a plan."""
+    plan = analyzed(raw)
+    while len(children_of(plan)) == 1:
+        (plan,) = children_of(plan)
+    return None if children_of(plan) else plan
+
+
 @dataclass
 class NativePass:
     """The native flows of a group: what workers do, and how Spark does the same.
@@ -68,35 +101,55 @@ class NativePass:
     chains: NativeChains
     mode: NativeMode
     make: Callable[[Catalyst, Mapping[Part, Node]], Program]
-    files: FileFeed | None = None
+    files: Feed | None = None
     pause: int = 0  # epochs that Spark computes alone
+    _made: _Made | None = None
 
     def by_spark(self, raw: DataFrame, now: datetime | None) -> Program:
         """The same flows as Spark computes them, over raw records."""
-        catalyst = Catalyst(raw.sparkSession)
-        names = {number: raw_name(number) for number, _ in self.chains.raw}
-        attributes = dict(self.chains.raw)
-        if document := self.chains.document:
-            raw = document.read(raw, *names.values())
-            attributes |= dict(self.chains.fields)
-            names |= {number: node.name() for number, node in self.chains.fields}
-        plan = analyzed(raw)
+        catalyst = catalyst_of(raw.sparkSession)
+        if self._made is not None and _leaf(raw) is not None:
+            return self._made.over(catalyst, raw)
+        unneeded = self._unneeded()
+        nothing = [F.lit(None).cast(type_of(old)).alias(raw_name(n)) for n, old in unneeded]
+        plan = analyzed(raw.select("*", *nothing))
         given = {a.name(): a for a in items(plan.output())}
-        columns = [catalyst.alias(given[names[n]], old.name(), like=old) for n, old in attributes.items()]
+        attributes = [*self.chains.raw, *self.chains.fields, *unneeded]
+        columns = [catalyst.alias(given[raw_name(n)], old.name(), like=old) for n, old in attributes]
         base = catalyst.project(columns, plan)
         plans = {c.part: rereading(catalyst, c.plan, c.base, base, None, {}) for c in self.chains.chains}
         if now is not None:
             plans = {part: catalyst.at_time(one, now) for part, one in plans.items()}
-        return self.make(catalyst, plans)
+        made = self.make(catalyst, plans)
+        if not self.work.program.asks_time:
+            self._made = _Made.of(catalyst, made, raw)
+        return made
 
-    def frame(self, session: SparkSession, rest: pa.Table) -> DataFrame:
-        """Raw records that workers handed back."""
+    def _unneeded(self) -> list[tuple[int, Node]]:
+        """Columns of the base that steps may carry along, though no flow stands on them."""
+        needed = {number for number, _ in (*self.chains.raw, *self.chains.fields)}
+        numbered = [(identity(one), one) for one in items(self.chains.chains[0].base.output())]
+        return [(number, one) for number, one in numbered if number not in needed]
+
+    @contextmanager
+    def frame(
+        self, session: SparkSession, rest: pa.Table | None, checkpoint: Path, put_aside: Sequence[str] = ()
+    ) -> Iterator[DataFrame]:
+        """Raw records that workers handed back, or put aside; of lines of files, what Spark's reader has for them."""
         types = StructType()
-        if self.chains.document:
-            types.add(LINE, "string")
         for number, attribute in self.chains.raw:
             types.add(raw_name(number), type_of(attribute))
-        return frame_of(session, rest.select(types.names), types)
+        document = self.chains.document
+        if document is None:
+            frames = [frame_of(session, rest.select(types.names), types)] if rest is not None else []
+            with rows_aside(session, types, put_aside) as more:
+                yield reduce(DataFrame.unionAll, [*frames, *more])
+            return
+        assert rest is not None, "lines of files are not put aside"
+        fields = {attribute.name(): raw_name(number) for number, attribute in self.chains.fields}
+        about = (types[0].name, types[0].dataType) if types.fields else None
+        with left_lines(session, document, fields, rest, about, checkpoint) as rows:
+            yield rows
 
     def raw(self, frame: DataFrame) -> DataFrame:
         """The raw records of a batch."""
@@ -105,22 +158,8 @@ class NativePass:
         return rows.select([F.col(name).alias(raw) for name, raw in feed.columns])
 
     def is_sparks(self, rest: pa.Table | None) -> bool:
-        """Whether what is left can only be computed with its files: an array of records, or one that stops all.
-
-        And what is no UTF-8, or begins with a mark, or has a zero byte: of files Spark guesses the encoding line by
-        line, and refuses bytes that `from_json` reads as signs for something unknown. And see `JsonFiles.differs`.
-        """
-        document = self.chains.document
-        if rest is None or document is None:
-            return False
-        lines = rest.column(LINE).cast("binary")
-        if document.stops or pc.any(pc.match_substring_regex(lines, _OF_FILES)).as_py():
-            return True
-        try:
-            texts = lines.cast("string")
-        except ArrowInvalid:
-            return True
-        return document.differs(texts.to_pylist())
+        """Whether what is left can only be computed with its files: a record that stops all is told with its file."""
+        return rest is not None and self.chains.document is not None and self.chains.document.stops
 
 
 def stage_batch(
@@ -136,34 +175,51 @@ def stage_batch(
     wanted = Wanted(program.parts, stagings, key)
     if not (program.natives or program.by_files) or not stagings or checkpoint is None:
         return stage(wanted, frame, small=small).staged
-    natives = [program.by_files] if program.by_files else program.natives
     now = checkpoint.time(key.epoch)
-    first = None
+    first = _first(wanted, program, frame, checkpoint, small=small, now=now)
+    if first is None:
+        return _by_spark(wanted, program, frame, small=small, now=now)
+    for native in _natives(program):
+        if native.mode == "audit":
+            audit(native, frame.sparkSession, _sample(native, frame, checkpoint, key.epoch), now, checkpoint.folder)
+    staged, by_spark = [first.staged], 0
+    for i, (native, rest, files) in enumerate(zip(_natives(program), first.rest, first.put_aside, strict=True)):
+        if rest is None and not files:
+            continue
+        with native.frame(frame.sparkSession, rest, checkpoint.folder, files) as raw:
+            again = replace(wanted, parts=(made := native.by_spark(raw, now)).parts)
+            # What went through the driver is small.
+            staged.append(stage(again, made.frame, small=not files, task=f"driver-rest-{i}").staged)
+            by_spark += (rest.num_rows if rest else 0) + count_rows(files)
+    count = NativeCount(first.records - by_spark, by_spark, first.records if first.aside else 0)
+    return replace(_together(staged), native=count)
+
+
+def _natives(program: Program) -> Sequence[NativePass]:
+    return [program.by_files] if program.by_files else program.natives
+
+
+def _first(
+    wanted: Wanted, program: Program, frame: DataFrame, checkpoint: Checkpoint, *, small: bool, now: datetime
+) -> Pass | None:
+    """What workers are certain of; None where Spark is to compute the batch.
+
+    After a batch that was too much for the native pass, it is not tried for a while. Where state is kept it always is:
+    records are then put aside, instead of the batch being computed once more.
+    """
+    if not program.repeatable:
+        return _natively(wanted, program, frame, checkpoint, small=small, now=now)
+    natives = _natives(program)
     if any(native.pause for native in natives):
         for native in natives:
             native.pause = max(0, native.pause - 1)
-    else:
-        first = _natively(wanted, program, frame, checkpoint, small=small, now=now)
-        if first is not None and (first.gave_up or any(map(NativePass.is_sparks, natives, first.rest))):
-            first = None
-            for native in natives:
-                native.pause = _PAUSE
-    if first is None:
-        return _by_spark(wanted, program, frame, small=small, now=now)
-    left = [(native, rest) for native, rest in zip(natives, first.rest, strict=True) if rest is not None]
-    for native in natives:
-        if native.mode == "audit":
-            audit(native, frame.sparkSession, _sample(native, frame, checkpoint, key.epoch), now)
-    staged = [first.staged]
-    for i, (native, rest) in enumerate(left):
-        again = native.by_spark(native.frame(frame.sparkSession, rest), now)
-        # What is left is what went through the driver: it is small.
-        staged.append(
-            stage(replace(wanted, parts=again.parts), again.frame, small=True, task=f"driver-rest-{i}").staged
-        )
-    by_spark = sum(rest.num_rows for _, rest in left)
-    count = NativeCount(first.records - by_spark, by_spark, first.records if first.aside else 0)
-    return replace(_together(staged), native=count)
+        return None
+    first = _natively(wanted, program, frame, checkpoint, small=small, now=now)
+    if first is not None and (first.gave_up or any(map(NativePass.is_sparks, natives, first.rest))):
+        for native in natives:
+            native.pause = _PAUSE
+        return None
+    return first
 
 
 def _natively(
@@ -182,16 +238,18 @@ def _natively(
         return replace(by_workers(work, numbers, reading(own.files, tasks)), aside=True)
     if program.by_files:
         return None
-    works = [replace(native.work, now=now) for native in program.natives]
+    aside = None if program.repeatable else str(folder_aside(checkpoint.folder))
+    works = [replace(native.work, now=now, aside=aside) for native in program.natives]
     return stage(replace(wanted, natives=works), frame, small=small)
 
 
 def _sample(native: NativePass, frame: DataFrame, checkpoint: Checkpoint, epoch: int) -> pa.RecordBatch:
     """Some raw records of a batch: of files, from another one in each epoch."""
     splits = batch_splits(checkpoint, epoch, 1) if native.files else None
-    if splits and native.files:
-        split = splits[epoch % len(splits)]
-        return next(native.files.batches([split])).slice(0, SAMPLE)
+    if native.files and splits is not None:
+        first = epoch % len(splits) if splits else 0
+        found = next(native.files.batches([*splits[first:], *splits[:first]]), None)  # a part of a file may have none
+        return pa.record_batch({}) if found is None else found.slice(0, SAMPLE)
     return one_batch(collect_arrow(native.raw(frame).limit(SAMPLE)))
 
 

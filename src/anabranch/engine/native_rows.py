@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from anabranch.engine.rows import OutputColumns, Rows, take
 from anabranch.native.program import NativeProgram
@@ -17,7 +20,8 @@ from anabranch.native.run import NativeRun, one_batch
 _TOGETHER = 65_536
 _TOGETHER_BYTES = 8 << 20
 
-#: Records left to Spark go through the driver. Where they are more than this, Spark computes the whole epoch.
+#: Records left to Spark go through the driver. Where they are more than this, they go into a file, or Spark computes
+#: the whole epoch.
 _MOST_REST_BYTES = 16 << 20
 
 
@@ -27,12 +31,16 @@ class CannotRead(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NativeWork:
-    """What a worker needs: where the raw records are in the wide frame, what to do, and what each flow gives."""
+    """What a worker needs: where the raw records are in the wide frame, what to do, and what each flow gives.
+
+    `aside` is a folder for files of records that are left to Spark, if the epoch must not be computed a second time.
+    """
 
     feed: OutputColumns
     program: NativeProgram
     parts: tuple[OutputColumns, ...]
     now: datetime | None = None
+    aside: str | None = None
 
 
 @dataclass
@@ -44,7 +52,9 @@ class NativeRows:
     records: int = 0
     rest: list[pa.RecordBatch] = field(default_factory=list)
     gave_up: bool = False  # so many records are Spark's that the native pass is not worth it
+    put_aside: Path | None = None  # a file with all that is left
     _waiting: list[pa.RecordBatch] = field(default_factory=list)
+    _writer: pq.ParquetWriter | None = None
     _run: NativeRun | None = None
 
     def take(self, batch: pa.RecordBatch) -> None:
@@ -72,10 +82,28 @@ class NativeRows:
         if passed.rest is not None and passed.rest.num_rows:
             self.rest.append(passed.rest)
             if sum(b.nbytes for b in self.rest) > _MOST_REST_BYTES:
-                self.gave_up = True
+                self._put_aside()
         for part, table in zip(self.work.parts, passed.rows, strict=True):
             for rows in table.to_batches():
                 self.rows.give(part, rows)
+
+    def _put_aside(self) -> None:
+        if self.work.aside is None:
+            self.gave_up = True
+            return
+        if self._writer is None:
+            self.put_aside = Path(self.work.aside) / f"{uuid4().hex}.parquet"
+            self._writer = pq.ParquetWriter(self.put_aside, self.rest[0].schema)
+        for batch in self.rest:
+            self._writer.write_batch(batch)
+        self.rest = []
+
+    def close(self) -> None:
+        """There are no more records."""
+        self.pass_on()
+        if self._writer is not None:
+            self._put_aside()
+            self._writer.close()
 
 
 def packed(batches: Iterable[pa.RecordBatch]) -> bytes | None:

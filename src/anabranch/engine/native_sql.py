@@ -13,14 +13,15 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from anabranch.engine.catalyst import CLOCKS, METADATA_COLUMN, Catalyst, Node
+from anabranch.engine.catalyst import CLOCKS, METADATA_COLUMN, Catalyst
+from anabranch.engine.catalyst_nodes import Node
 from anabranch.engine.catalyst_tree import tree
 from anabranch.engine.chains import Chain, Defined, Generation, Projection, Selection
-from anabranch.engine.native_json_files import DOCUMENT, json_shape
+from anabranch.engine.native_documents import DOCUMENT, json_shape
 from anabranch.engine.paths import Path
 from anabranch.native.expressions import compile_expr
-from anabranch.native.expressions_sql import identifier, text
-from anabranch.native.program import DOUBT, NOW, RECORD, RECORDS, NativeFlow, Parse, Taken
+from anabranch.native.expressions_sql import UTC, identifier, text
+from anabranch.native.program import DOUBT, NOW, RECORD, RECORDS, Instant, NativeFlow, Parse, Taken
 from anabranch.native.tree import Compiled, Expr, NotKnown
 
 
@@ -30,10 +31,12 @@ class Group:
 
     catalyst: Catalyst
     base: Mapping[int, Node]
-    of_json: bool  # its columns are fields of a document
+    of_documents: bool  # its columns are fields of a document
     raw: set[int] = field(default_factory=set)
     fields: set[int] = field(default_factory=set)
     parses: dict[str, Parse] = field(default_factory=dict)
+    reads: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    masks: dict[str, list[Compiled]] = field(default_factory=dict)  # which records flows take that compute nothing else
     asks_time: bool = False
     _trees: dict[int, tuple[object, Expr]] = field(default_factory=dict)
     _types: dict[int, str] = field(default_factory=dict)
@@ -49,6 +52,7 @@ class Group:
         self.raw |= flow.raw
         self.fields |= flow.fields
         self.parses |= flow.parses
+        self.reads |= flow.reads
         self.asks_time |= flow.asks_time
 
 
@@ -71,21 +75,29 @@ class _Named:
 
 
 class FlowSql:
-    """A flow while it is compiled; `names` are columns that are computed already, for all flows."""
+    """A flow while it is compiled; `names` are columns that are computed already, for all flows.
 
-    def __init__(self, group: Group, names: Mapping[int, str] | None = None) -> None:
+    Of `whole`, the columns that are computed for all records, instants that are only read are not computed by SQL.
+    """
+
+    def __init__(self, group: Group, names: Mapping[int, str] | None = None, *, whole: bool = False) -> None:
         self.group = group
+        self.reads: dict[str, tuple[str, ...]] = {}
+        self.instants: list[Instant] = []
+        self._whole = whole
         self.raw: set[int] = set()
         self.fields: set[int] = set()
         self.parses: dict[str, Parse] = {}
         self.asks_time = False
         self.computed: list[int] = []
+        self.named: list[int] = []  # columns that are computed, by SQL or not
         self._names = {number: _Named(name, (name,)) for number, name in (names or {}).items()}
         self._renamed: dict[int, int] = {}
         self._sql = RECORDS
         self._doubts = False
         self._chosen = False  # not every record is a row
         self._exploded = 0
+        self._conditions: list[Compiled] = []
 
     def compiled(self, chain: Chain, schema: pa.Schema) -> NativeFlow:
         """The flow as SQL, for what must be computed, and places in the record."""
@@ -105,12 +117,31 @@ class FlowSql:
                 taken.append(Taken(name, found.place))
             else:
                 columns.append(f"{found.sql} AS {identifier(name)}")
+        if self._conditions and not self.computed and not self._exploded:
+            mask = f"m{len(self.group.masks)}"
+            self.group.masks[mask] = self._conditions
+            return NativeFlow(None, schema, tuple(taken), chosen=True, mask=mask)
         return NativeFlow(self._select_of(columns), schema, tuple(taken), self._chosen)
 
-    def shared(self) -> NativeFlow:
-        """What was projected, as columns of records."""
+    def shared(self) -> NativeFlow | None:
+        """What was projected, and which records flows choose, as columns of records."""
         names = [f"c{number}" for number in self.computed]
+        for mask, conditions in self.group.masks.items():
+            self._mask(mask, conditions)
+            names.append(mask)
+        if not names:
+            return None
         return NativeFlow(self._select_of(names), pa.schema([(name, pa.null()) for name in names]))
+
+    def _mask(self, name: str, conditions: Sequence[Compiled]) -> None:
+        """Later conditions, and their doubts, matter only where the ones before hold."""
+        kept: list[str] = []
+        doubts = []
+        for condition in conditions:
+            if condition.doubt:
+                doubts.append(f"({' AND '.join([*kept, condition.doubt])})")
+            kept.append(f"coalesce({condition.sql}, false)")
+        self._level([f"({' AND '.join(kept)}) AS {name}"], doubts)
 
     def _select_of(self, columns: Sequence[str]) -> str | None:
         told = [*([RECORD] if self._chosen or self._doubts else []), *([DOUBT] if self._doubts else [])]
@@ -126,14 +157,30 @@ class FlowSql:
             if place:
                 self._names[column.number] = place
                 continue
+            if self._whole and (instant := self._instant(column)):
+                self.instants.append(instant)
+                self.named.append(column.number)
+                self._names[column.number] = _Named(instant.name, (instant.name,))
+                continue
             found = self._compile(column, column.expression.node)
             self.computed.append(column.number)
+            self.named.append(column.number)
             self._names[column.number] = _Named(f"c{column.number}")
             added.append(f"{found.sql} AS c{column.number}")
             if found.doubt:
                 doubts.append(found.doubt)
         self._renamed |= {renamed.number: renamed.of for renamed in step.renamed}
         self._level(added, doubts)
+
+    def _instant(self, column: Defined) -> Instant | None:
+        """A column that is the instant written in a field: SQL would take ten times as long to read it."""
+        expression = self._known(self.group.tree(column, column.expression.node))
+        if expression.kind != "Cast" or expression.type != "timestamp" or expression.children[0].type != "string":
+            return None
+        found = self._place(expression.children[0])
+        if found is None or found.place is None or "never" in expression.detail:
+            return None
+        return Instant(f"c{column.number}", found.place, expression.detail.get("zone") in UTC)
 
     def _place(self, expression: Expr) -> _Named | None:
         """A column that is only a field of another, or another name for it."""
@@ -148,6 +195,7 @@ class FlowSql:
         return _Named(f"struct_extract({within.sql}, {text(expression.name)})", place)
 
     def _select(self, condition: Compiled) -> None:
+        self._conditions.append(condition)
         if condition.doubt:
             self._level([], [condition.doubt])
         kept = f"coalesce({condition.sql}, false)"
@@ -194,8 +242,18 @@ class FlowSql:
         self._sql = f"(SELECT {', '.join([what, *added])} FROM {self._sql})"
 
     def _compile(self, owner: Defined | Selection | Generation, node: Node) -> Compiled:
-        expression = self._known(self.group.tree(owner, node))
+        expression = self._read(self._known(self.group.tree(owner, node)))
         return compile_expr(expression, {name: self._attribute(name).sql for name in set(_attributes(expression))})
+
+    def _read(self, expression: Expr) -> Expr:
+        """The expression with columns for the fields of records that are in it."""
+        found = self._place(expression) if expression.kind in ("AttributeReference", "GetStructField") else None
+        if found and found.place:
+            name = ".".join(part.replace("\\", "\\\\").replace(".", "\\.") for part in found.place)
+            self.reads[name] = found.place
+            return Expr("AttributeReference", expression.type, name=name)
+        children = tuple(self._read(child) for child in expression.children)
+        return expression if children == expression.children else replace(expression, children=children)
 
     def _known(self, expression: Expr) -> Expr:
         """The expression with what is parsed, and what time it is, as columns."""
@@ -212,7 +270,7 @@ class FlowSql:
         while value.kind == "Cast" and value.type == "string" and value.children[0].type in ("string", "binary"):
             (value,) = value.children
         number = self._root(int(value.name)) if value.kind == "AttributeReference" else -1
-        if self.group.of_json or number not in self.group.base or value.type not in ("string", "binary"):
+        if self.group.of_documents or number not in self.group.base or value.type not in ("string", "binary"):
             raise NotKnown("parses JSON that is computed")
         detail = expression.detail
         shape = json_shape(self.group.catalyst, detail["schema"], json.loads(detail["options"]), detail["zone"])
@@ -239,7 +297,7 @@ class FlowSql:
         if root not in self.group.base:
             raise NotKnown(f"reads a column that is not known: {number}")
         name = self.group.base[root].name()
-        if self.group.of_json and name != METADATA_COLUMN:
+        if self.group.of_documents and name != METADATA_COLUMN:
             self.fields.add(root)
             return _Named(f"struct_extract({DOCUMENT}, {text(name)})", (DOCUMENT, name))
         self.raw.add(root)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from anabranch.core.events import Listener, NotSent
 from anabranch.core.places import ChannelParts, Judged, Place, Written, place_of_output, places_of_source
 from anabranch.core.plan import ChannelPlan
-from anabranch.engine.catalyst import analyzed, is_source, nodes, source_options
+from anabranch.engine.catalyst import is_source, source_options
 from anabranch.engine.catalyst_columns import input_name
+from anabranch.engine.catalyst_nodes import analyzed, nodes
 from anabranch.engine.storage import Storage
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import cached_property
 
-from anabranch.engine.catalyst import Catalyst, Node, identity, items, kind
+from anabranch.engine.catalyst import Catalyst
+from anabranch.engine.catalyst_nodes import Node, identity, items, kind
 from anabranch.engine.chains import Chain, Defined, Expression, Generation, Projection, Renamed, Selection
 
 

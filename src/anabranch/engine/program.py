@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from anabranch.core.quality import quarantine_of
-from anabranch.engine.catalyst import Catalyst, Node, analyzed, describe, is_source, keeps_state, nodes, sources
+from anabranch.engine.catalyst import Catalyst, catalyst_of, describe, is_source, keeps_state, sources
+from anabranch.engine.catalyst_nodes import Node, analyzed, children_of, nodes
 from anabranch.engine.chains import Chain, Part, Walk, above_shared_rows, parts, share_sources
 from anabranch.engine.changes import merges, table_columns
 from anabranch.engine.flows import union_of
@@ -74,7 +75,7 @@ def make_program(plan: ChannelPlan, frames: Mapping[str, DataFrame]) -> Program:
     updates = updating([s.flow for s in plan.flows if s.flow.name in feeding], frames)
     schemas = output_schemas(plan, frames)
     session = frames[next(iter(feeding))].sparkSession
-    catalyst = Catalyst(session)
+    catalyst = catalyst_of(session)
     targets = [d.name for d in feeding.values()]
     aligned = {
         f: _judged(_aligned(catalyst, frames[f], schemas[d.name]) if targets.count(d.name) > 1 else frames[f], d)
@@ -106,13 +107,16 @@ class _Maker:
     def program(self, catalyst: Catalyst, plans: Mapping[Part, Node]) -> Program:
         walk = Walk(catalyst)
         groups = _groups([walk.chain(part, plan) for part, plan in plans.items()])
-        # A batch that the native pass gives up is computed again, which must not be done to what keeps state.
-        allowed = self.native and not any(keeps_state(g[0].base) for g in groups)
-        compiled = {id(g): self._compiled(catalyst, g) for g in groups if allowed and not g[0].reason}
-        # Files of JSON have no raw records that Spark could hand over: workers read all of them, or nothing.
-        own = [native for native in compiled.values() if native.document]
-        whole = own[0] if own and len(groups) == 1 and not own[0].why else None
-        raw = {key: native for key, native in compiled.items() if native.chains and not native.document}
+        # An audit computes records once more, which must not be done to a batch of what keeps state.
+        allowed = self.native and not (self.native == "audit" and any(keeps_state(g[0].base) for g in groups))
+        alone = len(groups) == 1
+        # What stands above a state is computed with it.
+        tried = [g for g in groups if allowed and not g[0].reason and not keeps_state(g[0].base)]
+        compiled = {id(g): self._compiled(catalyst, g, alone=alone) for g in tried}
+        # Of files of JSON and Parquet there are no raw records to hand over: workers read all of them, or nothing.
+        own = [native for native in compiled.values() if native.of_files]
+        whole = own[0] if own and alone and not own[0].why else None
+        raw = {key: native for key, native in compiled.items() if native.chains and not native.of_files}
         branches = _branches(catalyst, groups, raw)
         frame, names = _union([b.wide.frame for b in branches])
         columns, natives = [], []
@@ -127,8 +131,9 @@ class _Maker:
     def _columns(self, one: Chain, wide: Wide, renamed: Mapping[str, str]) -> OutputColumns:
         return _columns(one, self.feeding[one.flow], wide, renamed, self.aligned[one.flow].columns)
 
-    def _compiled(self, catalyst: Catalyst, group: Sequence[Chain]) -> NativeChains:
-        return native_chains(catalyst, group, {c.part: native_types(self.aligned[c.flow].schema) for c in group})
+    def _compiled(self, catalyst: Catalyst, group: Sequence[Chain], *, alone: bool) -> NativeChains:
+        schemas = {c.part: native_types(self.aligned[c.flow].schema) for c in group}
+        return native_chains(catalyst, group, schemas, alone=alone)
 
     def _native(self, native: NativeChains, feed: OutputColumns) -> NativePass:
         assert self.native is not None, "asked for"
@@ -239,7 +244,7 @@ def _declared(dataset: Dataset) -> StructType:
 def _aligned(catalyst: Catalyst, frame: DataFrame, schema: StructType) -> DataFrame:
     """The frame with all columns of an output that several flows feed, as Spark makes them those of one table."""
     both = frame.sparkSession.createDataFrame([], schema).unionByName(frame, allowMissingColumns=True)
-    return catalyst.frame(analyzed(both).children().apply(1))
+    return catalyst.frame(children_of(analyzed(both))[1])
 
 
 @dataclass(frozen=True)

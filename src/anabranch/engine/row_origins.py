@@ -17,8 +17,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from anabranch.core.origin import EPOCH, ROW_ORIGIN, ROW_ORIGIN_FIELDS
-from anabranch.engine.catalyst import Catalyst, Node, analyzed, identity, items, kind
+from anabranch.engine.catalyst import Catalyst, catalyst_of
 from anabranch.engine.catalyst_columns import input_name
+from anabranch.engine.catalyst_nodes import Node, analyzed, children_of, identity, items, kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,7 +68,7 @@ def with_origin(frame: DataFrame, dataset: Dataset, flow: Flow) -> DataFrame:
         above, before = frame, F.col(ROW_ORIGIN)
         frame = above.withColumn(ROW_ORIGIN, _origin(before, flow.name, F.col(f"{ROW_ORIGIN}.flow")))
     else:
-        carried = _carry(Catalyst(frame.sparkSession), frame)
+        carried = _carry(catalyst_of(frame.sparkSession), frame)
         if isinstance(carried, _Lost):
             reason = carried.reason
             frame = frame.withColumn(ROW_ORIGIN, _origin(None, flow.name, None))
@@ -117,18 +118,18 @@ def _carry(catalyst: Catalyst, frame: DataFrame) -> DataFrame | _Lost:
 def _carried(catalyst: Catalyst, node: Node) -> _Carried | _Lost:
     """The plan with the origin of its rows among its columns."""
     name = kind(node)
-    if name == "View" or not node.children().size():
+    if name == "View" or not children_of(node):
         held = next((a for a in items(node.output()) if a.name() == ROW_ORIGIN), None)
         if held is not None:
             return node, held
-    if not node.children().size():
+    if not children_of(node):
         return _source(catalyst, node)
     if name == "Union":
         return _united(catalyst, node)
     place = _streaming_side(node) if name == "Join" else 0
     if place is None or (name not in _GIVING_ON and name not in ("Project", "Join")):
         return _Lost(_REASONS.get(name, f"it goes through {name}"))
-    children = items(node.children())
+    children = children_of(node)
     below = _carried(catalyst, children[place])
     if isinstance(below, _Lost):
         return below
@@ -143,13 +144,13 @@ def _carried(catalyst: Catalyst, node: Node) -> _Carried | _Lost:
 
 def _streaming_side(join: Node) -> int | None:
     """Which side of a join the rows come from that the others are looked up for."""
-    streaming = [number for number, child in enumerate(items(join.children())) if child.isStreaming()]
+    streaming = [number for number, child in enumerate(children_of(join)) if child.isStreaming()]
     return streaming[0] if len(streaming) == 1 else None
 
 
 def _united(catalyst: Catalyst, union: Node) -> _Carried | _Lost:
     parts = []
-    for child in items(union.children()):
+    for child in children_of(union):
         found = _carried(catalyst, child)
         if isinstance(found, _Lost):
             return found

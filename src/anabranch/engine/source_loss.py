@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from anabranch.core.plan import ChannelPlan
-from anabranch.engine.catalyst import analyzed
+from anabranch.engine.catalyst_nodes import analyzed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,17 +13,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from anabranch.engine.archive import Cleaned, archived
-from anabranch.engine.catalyst import (
-    METADATA_COLUMN,
-    Catalyst,
-    Node,
-    analyzed,
-    describe,
-    is_source,
-    items,
-    kind,
-    source_options,
-)
+from anabranch.engine.catalyst import METADATA_COLUMN, Catalyst, catalyst_of, describe, is_source, source_options
+from anabranch.engine.catalyst_nodes import Node, analyzed, children_of, items, kind
 from anabranch.engine.source_files_log import entries, is_local, local_path
 from anabranch.errors import StateError
 
@@ -55,7 +46,7 @@ def at_rest(spark: SparkSession, frame: DataFrame, files: Mapping[str, list[str]
 
     Without `files`, they are replaced by what they hold now.
     """
-    catalyst = Catalyst(spark)
+    catalyst = catalyst_of(spark)
     try:
         return catalyst.frame(_replaced(spark, catalyst, analyzed(frame), files))
     except _UnknownError:
@@ -71,7 +62,7 @@ def _replaced(spark: SparkSession, catalyst: Catalyst, plan: Node, files: Mappin
         return _rows(spark, catalyst, plan, files)
     if kind(plan) == "EventTimeWatermark":
         return _replaced(spark, catalyst, plan.child(), files)  # rows at rest are never late
-    children = [_replaced(spark, catalyst, child, files) for child in items(plan.children())]
+    children = [_replaced(spark, catalyst, child, files) for child in children_of(plan)]
     return catalyst.with_children(plan, children) if children else plan
 
 

@@ -32,9 +32,13 @@ _ANSWER = pa.schema(
         ("records", pa.int64()),
         ("gave_up", pa.bool_()),
         ("rest", pa.list_(pa.binary())),
+        ("put_aside", pa.list_(pa.string())),
     ]
 )
-_ANSWER_DDL = "files string, quality string, observed string, records bigint, gave_up boolean, rest array<binary>"
+_ANSWER_DDL = (
+    "files string, quality string, observed string, records bigint, gave_up boolean, rest array<binary>, "
+    "put_aside array<string>"
+)
 
 
 #: Batches as a task gets them from Spark -> batches of the wide frame.
@@ -47,6 +51,7 @@ class Pass:
 
     staged: Staged
     rest: Sequence[pa.Table | None] = ()
+    put_aside: Sequence[Sequence[str]] = ()  # files with what else is left
     records: int = 0  # that came to a native pass, with those that are left
     gave_up: bool = False  # a native pass was left so many that Spark must compute the batch
     aside: bool = False  # workers read the records from files themselves
@@ -108,7 +113,8 @@ def by_workers(wanted: Wanted, frame: DataFrame, reading: Reading = iter) -> Pas
     quality = total(q for answer in answers for q in from_json(answer.quality))
     rest = [unpacked(answer.rest[i] for answer in answers) for i in range(len(wanted.natives))]
     records, gave_up = sum(answer.records for answer in answers), any(answer.gave_up for answer in answers)
-    return Pass(Staged(staged, quality, observed), rest, records, gave_up)
+    put_aside = [[a.put_aside[i] for a in answers if a.put_aside[i]] for i in range(len(wanted.natives))]
+    return Pass(Staged(staged, quality, observed), rest, put_aside, records, gave_up)
 
 
 def writer(wanted: Wanted, reading: Reading = iter) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
@@ -127,7 +133,7 @@ def written(wanted: Wanted, task: str, batches: Iterable[pa.RecordBatch]) -> Pas
     """Write batches of the wide frame."""
     rows = Rows(wanted.parts, wanted.stagings, wanted.key, task)
     natives = [NativeRows(work, rows) for work in wanted.natives]
-    given_up = Pass(Staged({}), [None] * len(natives), gave_up=True)
+    given_up = Pass(Staged({}), [None] * len(natives), [[] for _ in natives], gave_up=True)
     try:
         for batch in batches:
             if any(native.gave_up for native in natives):
@@ -136,7 +142,7 @@ def written(wanted: Wanted, task: str, batches: Iterable[pa.RecordBatch]) -> Pas
             for native in natives:
                 native.take(batch)
         for native in natives:
-            native.pass_on()
+            native.close()
         if any(native.gave_up for native in natives):
             rows.abort()
             return given_up
@@ -149,7 +155,8 @@ def written(wanted: Wanted, task: str, batches: Iterable[pa.RecordBatch]) -> Pas
         raise
     files = {name: list(staged.files.get(name, ())) for name in wanted.stagings}
     rest = [pa.Table.from_batches(native.rest) if native.rest else None for native in natives]
-    return Pass(replace(staged, files=files), rest, sum(native.records for native in natives))
+    put_aside = [[str(native.put_aside)] if native.put_aside else [] for native in natives]
+    return Pass(replace(staged, files=files), rest, put_aside, sum(native.records for native in natives))
 
 
 def _forget_zip_files() -> None:
@@ -170,6 +177,7 @@ def _answer(passed: Pass) -> pa.RecordBatch:
     row = {"files": json.dumps(files), "quality": quality, "observed": observed, "records": passed.records}
     row["gave_up"] = passed.gave_up
     row["rest"] = [packed(table.to_batches() if table else ()) for table in passed.rest]
+    row["put_aside"] = [files[0] if files else None for files in passed.put_aside]
     return pa.RecordBatch.from_pylist([row], schema=_ANSWER)
 
 

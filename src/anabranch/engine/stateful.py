@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException
 
 from anabranch.core.declarations import Flow, Kind
-from anabranch.engine.catalyst import analyzed, check_appends, keeps_state, transforms_with_state
+from anabranch.engine.catalyst import check_appends, keeps_state, transforms_with_state
+from anabranch.engine.catalyst_nodes import analyzed
 from anabranch.engine.user_code import spark_message
 from anabranch.errors import ProjectError, UserCodeError
 

@@ -18,7 +18,7 @@ from anabranch.core.events import Listener, Notice
 from anabranch.core.events_data import LineageChanged
 from anabranch.core.graph import Graph
 from anabranch.core.quality import quarantine_of
-from anabranch.engine.catalyst import Catalyst
+from anabranch.engine.catalyst import catalyst_of
 from anabranch.engine.catalyst_columns import Patterns
 from anabranch.engine.changes import names_in
 from anabranch.engine.column_origins import ColumnWalk
@@ -51,7 +51,7 @@ def lineage_of(
     """
     fed = {f.target for f in graph.pipeline.flows if f.name in frames}
     ending = {n: v for n, v in graph.views.items() if n in ends or n in fed or graph.datasets[n].is_output}
-    walk = ColumnWalk(Catalyst(spark), Patterns(spark), {view: name for name, view in ending.items()}, root)
+    walk = ColumnWalk(catalyst_of(spark), Patterns(spark), {view: name for name, view in ending.items()}, root)
     found: list[DatasetColumns] = []
     for name in graph.order:
         flows = graph.feeding(name)

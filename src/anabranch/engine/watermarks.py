@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from anabranch.core.plan import ChannelPlan
-from anabranch.engine.catalyst import analyzed, keeps_state, watermarks
+from anabranch.engine.catalyst import keeps_state, watermarks
+from anabranch.engine.catalyst_nodes import analyzed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

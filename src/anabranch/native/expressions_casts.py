@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from anabranch.native.expressions_decimals import fitted, from_double, rounded, shown
 from anabranch.native.expressions_numbers import limits
 from anabranch.native.expressions_sql import FLOATS, INTEGERS, UTC, Entry, Of, decimal_of, either, sql_type, unless
 from anabranch.native.expressions_time import DATES, SURE_TIME, TIMES, YEARS, from_seconds, instant, whole_seconds
@@ -46,6 +47,9 @@ def _converted(expr: Expr, old: str, sql: str) -> Compiled | None:
         return Compiled(f"({sql} <> 0)")
     if new == "timestamp" and old in INTEGERS:
         return from_seconds(sql)
+    if new == "timestamp" and old == "double":  # both multiply, and cut off what is behind the point
+        found = from_seconds(f"TRY_CAST(trunc({sql} * 1e6) AS BIGINT)", 1)
+        return Compiled(found.sql, either(found.doubt, unless(f"abs({sql}) < 1e12")))
     if new in ("timestamp", "timestamp_ntz") and old in ("timestamp", "timestamp_ntz") and utc:
         return Compiled(sql)
     if new == "date" and (old == "timestamp_ntz" or (old == "timestamp" and utc)):
@@ -82,6 +86,9 @@ def _from_string(expr: Expr, sql: str) -> Compiled | None:
 def _to_string(expr: Expr, old: str, sql: str) -> Compiled | None:
     if old in INTEGERS or old == "boolean":
         return Compiled(f"CAST({sql} AS VARCHAR)")
+    if room := decimal_of(old):
+        text = shown(sql, room, plain=expr.detail.get("mode") == "ANSI")
+        return Compiled(text) if text else None
     if old == "date":
         return Compiled(f"CAST({sql} AS VARCHAR)", DATES.format(sql))
     if old == "timestamp_ntz" or (old == "timestamp" and expr.detail.get("zone") in UTC):
@@ -101,9 +108,13 @@ def _to_whole(new: str, old: str, sql: str) -> Compiled | None:
         return Compiled(f"TRY_CAST(trunc({sql}) AS {kind})", unless(f"abs({sql}) < CAST({edge} AS DOUBLE)"))
     if old == "boolean":
         return Compiled(f"CAST({sql} AS {kind})")
-    if decimal_of(old):
+    if room := decimal_of(old):
         value = f"TRY_CAST(trunc({sql}) AS {kind})"
-        return Compiled(value, f"({sql} IS NOT NULL AND {value} IS NULL)")
+        fits = f"({sql} IS NOT NULL AND {value} IS NULL)"
+        if new != "bigint" and room[0] > 15 and room[1]:  # Spark makes it a double first, which may be the next number
+            double = f"trunc(TRY_CAST(CAST({sql} AS VARCHAR) AS DOUBLE))"
+            return Compiled(value, f"({fits} OR {double} IS DISTINCT FROM CAST({value} AS DOUBLE))")
+        return Compiled(value, fits)
     if old == "timestamp" and new == "bigint":
         return whole_seconds(sql)
     return None
@@ -111,15 +122,22 @@ def _to_whole(new: str, old: str, sql: str) -> Compiled | None:
 
 def _to_float(new: str, old: str, sql: str) -> Compiled | None:
     kind = sql_type(new)
+    if new == "float" and old in ("int", "bigint"):
+        # Where it is cast further, to a double, Spark's optimizer may leave the float out, and what it rounds.
+        return Compiled(f"CAST({sql} AS {kind})", unless(f"{sql} BETWEEN -16777216 AND 16777216"))
     if old in INTEGERS or (old == "float" and new == "double"):
         return Compiled(f"CAST({sql} AS {kind})")
     if old == "double":
         return Compiled(f"TRY_CAST({sql} AS {kind})", unless(f"abs({sql}) < 3.4e38"))
     if old == "boolean":
         return Compiled(f"CAST(CAST({sql} AS INTEGER) AS {kind})")
+    if old == "timestamp" and new == "double":
+        return Compiled(f"(CAST(epoch_us({SURE_TIME.format(sql)}) AS DOUBLE) / 1e6)", TIMES.format(sql))
     room = decimal_of(old)
     if room and room[0] <= 15 and new == "double":  # digits and power of ten are exact: one division, rounded once
         return Compiled(f"CAST({sql} AS DOUBLE)")
+    if room:  # what is read from a text is rounded once
+        return Compiled(f"TRY_CAST(CAST({sql} AS VARCHAR) AS {kind})")
     return None
 
 
@@ -129,10 +147,10 @@ def _to_decimal(new: str, room: tuple[int, int], old: str, sql: str) -> Compiled
     if old in INTEGERS:
         fits = unless(f"abs(CAST({sql} AS HUGEINT)) < {10**digits}")
         return Compiled(f"TRY_CAST({sql} AS {kind})", fits if digits < 19 else None)
-    had = decimal_of(old)
-    if had and room[1] >= had[1] and digits >= had[0] - had[1]:
-        return Compiled(f"TRY_CAST({sql} AS {kind})")
-    return None
+    if had := decimal_of(old):
+        exact = fitted(sql, had, room)
+        return exact if exact.doubt is None else rounded(sql, room)
+    return from_double(sql, room) if old in FLOATS else None
 
 
 CASTS: Mapping[str, Entry] = {"Cast": _cast}

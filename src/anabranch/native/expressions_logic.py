@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from anabranch.native.expressions_sql import (
+    FLOATS,
     ORDERED,
     Entry,
     Of,
@@ -96,10 +97,21 @@ def _null_check(sql: str) -> Entry:
     return entry
 
 
+def _at_least(expr: Expr, of: Of) -> Compiled:
+    """Whether so many are neither null nor NaN: what `dropna` asks."""
+    given = [of(child) for child in expr.children]
+    counted = [
+        f"CAST({one.sql} IS NOT NULL{f' AND NOT isnan({one.sql})' if child.type in FLOATS else ''} AS INTEGER)"
+        for one, child in zip(given, expr.children, strict=True)
+    ]
+    sql = f"(COALESCE({' + '.join(counted) or '0'}, 0) >= {int(expr.detail['least'])})"
+    return Compiled(sql, either(*(one.doubt for one in given)))
+
+
 def _extreme(function: str) -> Entry:
     def entry(expr: Expr, of: Of) -> Compiled:
         # Not of floats: which of 0.0 and -0.0 is the larger differs.
-        require(expr, [kind for kind in ORDERED if kind not in ("float", "double", "boolean")], same=True)
+        require(expr, [kind for kind in _COMPARED if kind not in ("float", "double", "boolean")], same=True)
         given = [of(child) for child in expr.children]
         sql = f"{function}({', '.join(one.sql for one in given)})"
         return Compiled(sql, either(*(one.doubt for one in given)))
@@ -124,6 +136,7 @@ LOGIC: Mapping[str, Entry] = {
     "If": _case,  # Catalyst has the children in the same order: condition, value, other value
     "CaseWhen": _case,
     "Coalesce": _coalesce,
+    "AtLeastNNonNulls": _at_least,
     "Greatest": _extreme("greatest"),
     "Least": _extreme("least"),
 }

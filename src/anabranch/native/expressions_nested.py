@@ -9,6 +9,7 @@ from anabranch.native.expressions_sql import (
     Entry,
     Of,
     constant_text,
+    decimal_of,
     either,
     identifier,
     sql_type,
@@ -78,7 +79,7 @@ def _element(first: int) -> Entry:
 
 def _contains(expr: Expr, of: Of) -> Compiled:
     array, value = expr.children
-    if array.type != f"array<{value.type}>" or value.type not in ORDERED:
+    if array.type != f"array<{value.type}>" or (value.type not in ORDERED and not decimal_of(value.type)):
         raise unknown(expr)
     values, one = of(array), of(value)
     found = f"list_contains({values.sql}, {one.sql})"

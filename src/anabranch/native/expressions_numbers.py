@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from anabranch.native.expressions_decimals import arithmetic, rounding, signed, towards
 from anabranch.native.expressions_sql import (
     FLOATS,
     INTEGERS,
@@ -55,7 +56,7 @@ def _operation(sign: str) -> Entry:
             return Compiled(given.sql, either(given.doubt, _in_any_order(expr, of)))
         if expr.type in FLOATS:
             return floats(expr, of)
-        return _decimals(sign, expr, of)
+        return arithmetic(sign, expr, of)
 
     return entry
 
@@ -73,26 +74,6 @@ def _in_any_order(expr: Expr, of: Of) -> str | None:
 
 def _flat(expr: Expr) -> list[Expr]:
     return [one for child in expr.children for one in (_flat(child) if child.kind == expr.kind else [child])]
-
-
-def _decimals(sign: str, expr: Expr, of: Of) -> Compiled:
-    """Exact where the type of the result has room for every result, so that Spark neither rounds nor overflows."""
-    types = [decimal_of(child.type) for child in expr.children]
-    result = decimal_of(expr.type)
-    if result is None or len(types) != 2 or types[0] is None or types[1] is None:
-        raise unknown(expr)
-    (p1, s1), (p2, s2) = types[0], types[1]
-    room = (p1 + p2 + 1, s1 + s2) if sign == "*" else (max(p1 - s1, p2 - s2) + max(s1, s2) + 1, max(s1, s2))
-    wider = max(p1, 19)  # of two narrow decimals, DuckDB's product is a narrow one, and may overflow
-    if room != result or result[0] > 37 or (sign == "*" and wider + p2 > 38):
-        raise unknown(expr)
-    given = [of(child) for child in expr.children]
-    if sign == "*":
-        words = [f"CAST({given[0].sql} AS DECIMAL({wider},{s1}))", given[1].sql]
-    else:
-        words = [f"CAST({one.sql} AS {sql_type(expr.type)})" for one in given]
-    sql = f"TRY_CAST(({words[0]} {sign} {words[1]}) AS {sql_type(expr.type)})"
-    return Compiled(sql, either(*(one.doubt for one in given)))
 
 
 _by_zero = when("{1} = 0")
@@ -113,6 +94,8 @@ def _one(whole_template: str, float_template: str) -> Entry:
     def entry(expr: Expr, of: Of) -> Compiled:
         if expr.type in INTEGERS:
             return whole(whole_template, expr, of)
+        if decimal_of(expr.type):
+            return signed(float_template, expr, of)
         return plain(float_template, FLOATS)(expr, of)
 
     return entry
@@ -127,6 +110,8 @@ def _rounded(function: str) -> Entry:
     )
 
     def entry(expr: Expr, of: Of) -> Compiled:
+        if decimal_of(expr.type):
+            return towards(function, expr, of)
         if expr.type != "bigint":
             raise unknown(expr)
         return of(expr.children[0]) if expr.children[0].type == "bigint" else doubles(expr, of)
@@ -148,6 +133,11 @@ NUMBERS: Mapping[str, Entry] = {
     "Abs": _one("abs({0})", "abs({0})"),
     "Floor": _rounded("floor"),
     "Ceil": _rounded("ceil"),
+    "Round": rounding,
+    "BitwiseAnd": plain("({0} & {1})", INTEGERS, same=True),
+    "BitwiseOr": plain("({0} | {1})", INTEGERS, same=True),
+    "BitwiseXor": plain("xor({0}, {1})", INTEGERS, same=True),
+    "BitwiseNot": plain("(~{0})", INTEGERS),
     "Sqrt": plain("sqrt({0})", ("double",), doubt=when("{0} < 0")),
     "IsNaN": plain("COALESCE(isnan({0}), FALSE)", FLOATS),
 }

@@ -161,6 +161,61 @@ def _digest(function: str) -> Entry:
     return entry
 
 
+def _padded(function: str) -> Entry:
+    def entry(expr: Expr, of: Of) -> Compiled:
+        subject, length, letters = expr.children
+        number, pad = length.value, constant_text(letters, "letters to pad with")
+        if subject.type != "string" or length.kind != "Literal" or not isinstance(number, int) or not pad.isascii():
+            raise unknown(expr)
+        if not 0 < number <= _LONG or not pad:
+            raise unknown(expr)
+        child = of(subject)
+        return Compiled(f"{function}({child.sql}, {number}, {text(pad)})", child.doubt)
+
+    return entry
+
+
+def _repeat(expr: Expr, of: Of) -> Compiled:
+    subject, times = expr.children
+    if subject.type != "string" or times.kind != "Literal" or not isinstance(times.value, int):
+        raise unknown(expr)
+    if not 0 <= times.value <= _LONG:
+        raise unknown(expr)
+    child = of(subject)
+    return Compiled(f"repeat({child.sql}, {times.value})", child.doubt)
+
+
+def _locate(expr: Expr, of: Of) -> Compiled:
+    require(expr, ("string", "int"))
+    if expr.children[2].kind != "Literal" or expr.children[2].value != 1:
+        raise unknown(expr)
+    part, subject = of(expr.children[0]), of(expr.children[1])
+    return Compiled(f"CAST(instr({subject.sql}, {part.sql}) AS INTEGER)", either(part.doubt, subject.doubt))
+
+
+def _substring_index(expr: Expr, of: Of) -> Compiled:
+    """What stands before, or behind, so many of a sign. Of a longer text, matches of Spark's may overlap."""
+    subject, sign, count = expr.children
+    number, by = count.value, constant_text(sign, "a sign")
+    if subject.type != "string" or count.kind != "Literal" or not isinstance(number, int) or not by.isascii():
+        raise unknown(expr)
+    if len(by) != 1 or not 0 < abs(number) <= _LONG:
+        raise unknown(expr)
+    child = of(subject)
+    parts = f"string_split({child.sql}, {text(by)})"
+    chosen = f"list_slice({parts}, 1, {number})" if number > 0 else f"list_slice({parts}, {number}, -1)"
+    return Compiled(f"array_to_string({chosen}, {text(by)})", child.doubt)
+
+
+def _translate(expr: Expr, of: Of) -> Compiled:
+    require(expr, _STRING)
+    old, new = (constant_text(child, "letters to translate") for child in expr.children[1:])
+    if not old.isascii() or not new.isascii() or len(set(old)) != len(old) or len(new) > len(old) or not old:
+        raise unknown(expr)
+    child = of(expr.children[0])
+    return Compiled(f"translate({child.sql}, {text(old)}, {text(new)})", child.doubt)
+
+
 TEXT: Mapping[str, Entry] = {
     "Upper": plain("upper({0})", _STRING, doubt=_ASCII),
     "Lower": plain("lower({0})", _STRING, doubt=_ASCII),
@@ -182,6 +237,15 @@ TEXT: Mapping[str, Entry] = {
     "RegExpReplace": _regexp_replace,
     "RegExpExtract": _regexp_extract,
     "StringSplit": _split,
+    "StringLPad": _padded("lpad"),
+    "StringRPad": _padded("rpad"),
+    "StringRepeat": _repeat,
+    "StringLocate": _locate,
+    "SubstringIndex": _substring_index,
+    "StringTranslate": _translate,
+    # What belongs to one letter for DuckDB may be several for Spark.
+    "Reverse": plain("reverse({0})", _STRING, doubt=_ASCII),
+    "Sha1": _digest("sha1"),
     "Sha2": _digest("sha256"),
     "Md5": _digest("md5"),
 }

@@ -166,6 +166,49 @@ def _by_pattern(sql: str, pattern: str, expr: Expr) -> Compiled:
     return Compiled(value, unless(f"(regexp_full_match({sql}, {text(form)}) AND {value} IS NOT NULL)"))
 
 
+def _shown(expr: Expr, of: Of) -> Compiled:
+    """A timestamp, or one that is given in seconds, as a text by a pattern."""
+    subject, right = expr.children[:2]
+    pattern = constant_text(right, "a pattern")
+    tokens = [found[0] for found in re.finditer(r"([A-Za-z])\1*|'T'|'Z'|.", pattern, re.DOTALL)]
+    if set(tokens) - set(_FIELDS) - {"'T'", "'Z'", "-", "/", ":", ".", " ", "_", ","} or not tokens:
+        raise NotKnown(f"shows times by the pattern `{pattern}`, which is not known to be equal")
+    if expr.detail.get("zone") not in UTC:
+        raise NotKnown("shows times in a time zone that is not UTC")
+    child = of(subject)
+    if subject.type == "bigint":
+        time = from_seconds(child.sql)
+    elif subject.type == "timestamp":
+        time = Compiled(child.sql)
+    else:
+        raise unknown(expr)
+    form = "".join(_FIELDS[t][0] if t in _FIELDS else t.strip("'") for t in tokens)
+    sql = f"strftime({SURE_TIME.format(time.sql)}, '{form}')"
+    return Compiled(sql, either(child.doubt, time.doubt, TIMES.format(time.sql)))
+
+
+def _later(expr: Expr, of: Of) -> Compiled:
+    """A timestamp and a constant number of microseconds; days are of the calendar, and so of a zone."""
+    subject, interval = expr.children
+    micros = interval.value
+    if interval.kind != "Literal" or not isinstance(micros, int) or subject.type not in ("timestamp", "timestamp_ntz"):
+        raise unknown(expr)
+    if subject.type == "timestamp" and expr.detail.get("zone") not in UTC and abs(micros) >= 86_400_000_000:
+        raise NotKnown("adds days to a timestamp in a time zone that is not UTC")
+    child = of(subject)
+    moved = from_seconds(f"(CAST(epoch_us({SURE_TIME.format(child.sql)}) AS HUGEINT) + {micros})", 1)
+    return Compiled(moved.sql, either(child.doubt, TIMES.format(child.sql), moved.doubt))
+
+
+def _months(expr: Expr, of: Of) -> Compiled:
+    require(expr, _DAYS)
+    day, months = (of(child) for child in expr.children)
+    sure = f"({day.sql} BETWEEN DATE '1583-01-01' AND DATE '9999-12-31' AND {months.sql} BETWEEN -100000 AND 100000)"
+    few = f"(CASE WHEN {sure} THEN {months.sql} END)"
+    sql = f"TRY_CAST(TRY({day.sql} + to_months(CAST({few} AS INTEGER))) AS DATE)"
+    return Compiled(sql, either(day.doubt, months.doubt, unless(sure), DATES.format(sql)))
+
+
 def _unix_timestamp(expr: Expr, of: Of) -> Compiled:
     """Seconds, rounded towards zero: unlike a cast and `unix_seconds`, which round down."""
     if expr.children[0].type == "timestamp":
@@ -206,6 +249,10 @@ TIME: Mapping[str, Entry] = {
     "UnixSeconds": _counted(whole_seconds, 1_000_000, ("timestamp",)),
     "UnixMillis": _counted(whole_seconds, 1_000, ("timestamp",)),
     "UnixMicros": _counted(whole_seconds, 1, ("timestamp",)),
+    "AddMonths": _months,
+    "TimestampAddInterval": _later,
+    "DateFormatClass": _shown,
+    "FromUnixTime": _shown,
     "GetTimestamp": _parsed,
     "UnixTimestamp": _unix_timestamp,
     "ToUnixTimestamp": _unix_timestamp,

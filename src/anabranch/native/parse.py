@@ -1,13 +1,16 @@
 """JSON records read in the process of the worker, with the values that Spark's `from_json` has for them.
 
-A record is read here if it is plain: one object of valid JSON whose values have the types of the schema. Any other is
-doubted, and Spark reads it. So nothing is lost by being strict, and much by being wrong: every step may doubt.
+A record is read here if it is plain: one object of valid JSON whose values have the types of the schema; or if it has
+faults of which it is certain what Spark makes of them. Any other is doubted, and Spark reads it. So nothing is lost by
+being strict, and much by being wrong: every step may doubt.
 
 1. null and blank values are null;
 2. each value has to be one valid document by itself (`parse_guard`);
-3. Arrow reads the documents in blocks. If it refuses one, the documents that it may mean are doubted
-   (`parse_misfits`), and the rest is read again;
-4. times are cast, and what is not certain doubted (`parse_finish`).
+3. DuckDB reads the documents if all of them are regular (`parse_regular`);
+4. else Arrow reads the documents in blocks. If it refuses one, the documents that it may mean (`parse_misfits`) are
+   changed to some that are read as Spark reads these (`parse_faults`, `parse_faults_fields`), or doubted, and the rest
+   is read again;
+5. times are cast, and what is not certain doubted (`parse_finish`).
 """
 
 from __future__ import annotations
@@ -15,16 +18,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
+from anabranch.native.database import open_database
+from anabranch.native.parse_faults import never_ends, repaired
+from anabranch.native.parse_faults_fields import can_mend, mended
+from anabranch.native.parse_faults_found import Found, blank, flags, spaced, with_nothing
 from anabranch.native.parse_finish import finish
-from anabranch.native.parse_guard import look, plain_documents, sure_objects, text_of
+from anabranch.native.parse_guard import edges, look, plain_documents, sure_objects, text_of
 from anabranch.native.parse_misfits import Condition, Misfits, query
-from anabranch.native.parse_schema import Node, Refused, corrupt_column, is_utc, read_schema
+from anabranch.native.parse_regular import Regular
+from anabranch.native.parse_schema import Node, Refused, corrupt_column, is_utc, options_of, read_schema
 
 #: Bytes that the reader is given at once, and that are read again if it refuses them; and the size of its own blocks.
 PIECE = 4 << 20
@@ -40,12 +47,17 @@ class JsonShape:
 
     `schema` is Spark's JSON of the schema, `zone` the time zone of the session. The settings of the session
     `spark.sql.columnNameOfCorruptRecord` (if it is not `_corrupt_record`) has to be among the options, and
-    `spark.sql.legacy.timeParserPolicy` must not be LEGACY.
+    `spark.sql.legacy.timeParserPolicy` must not be LEGACY. `partial`: as ever, a value of the wrong type is null,
+    also if it is an empty text, and takes nothing else with it (`spark.sql.json.enablePartialResults`,
+    `spark.sql.legacy.json.allowEmptyString.enabled`). `filtered`: Spark may leave out a record of which it has read the
+    beginning only, as it does in files, by a filter that is true for one that is cut and hence all null.
     """
 
     schema: str
     options: Mapping[str, str] = field(default_factory=dict)
     zone: str = "UTC"
+    partial: bool = True
+    filtered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +74,8 @@ class Parsed:
 def refused(shape: JsonShape) -> str | None:
     """Why records of this shape cannot be read natively; None if they can.
 
-    >>> refused(JsonShape('{"type":"struct","fields":[{"name":"a","type":"float","nullable":true,"metadata":{}}]}'))
-    'type float of a is not read natively'
+    >>> refused(JsonShape('{"type":"struct","fields":[{"name":"a","type":"binary","nullable":true,"metadata":{}}]}'))
+    'type binary of a is not read natively'
     """
     try:
         read_schema(shape.schema, shape.options)
@@ -76,23 +88,28 @@ class JsonParser:
     """Reads records of one shape; `Refused` if it cannot. Not for several threads at once.
 
     >>> shape = JsonShape('{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}')
-    >>> parsed = JsonParser(shape).parse(pa.array(['{"a": 1}', '{"a": "1"}', None]))
+    >>> parsed = JsonParser(shape).parse(pa.array(['{"a": 1}', '{"a": "1"}', '{"a": 1, "a": 2}', None]))
     >>> parsed.records.to_pylist(), parsed.doubt.to_pylist()
-    ([{'a': 1}, None, None], [False, True, False])
+    ([{'a': 1}, {'a': None}, None, None], [False, False, True, False])
     """
 
     def __init__(self, shape: JsonShape) -> None:
         self._tree = read_schema(shape.schema, shape.options)
         corrupt = corrupt_column(shape.options)
         self._utc = is_utc(shape.options, shape.zone)
+        self._failfast = options_of(shape.options).get("mode", "").upper() == "FAILFAST"
         #: What is read from the document: all but the field for bad records, which is null in good ones.
         self._read = _without(self._tree, corrupt)
+        self._cuts_certain = not shape.filtered and not self._failfast
+        #: Spark asks for fewer fields than the schema has where it needs fewer. So whether a value of the wrong type is
+        #: noted down in the field for bad records depends on what is done with the records.
+        self._types_certain = shape.partial and self._read is self._tree and not self._failfast
         self._explicit = pa.schema(list(self._read.read))
         self._misfits = Misfits(self._read)
         #: What the last piece was refused for: asked first in the next one.
         self._conditions: set[Condition] = set()
-        self._connection = duckdb.connect()
-        self._connection.execute("SET threads = 1")
+        self._connection = open_database()
+        self._regular = Regular(self._read, self._connection)
 
     @property
     def type(self) -> pa.DataType:
@@ -109,6 +126,9 @@ class JsonParser:
         texts = None if self._conditions else sure_objects(values)
         if texts is None:
             return self._carefully(values)
+        if (read := self._regular.read(texts)) is not None:
+            nowhere = np.zeros(len(texts), dtype=bool)
+            return self._certain(Found(texts, nowhere, nowhere.copy()), *read)
         parts = []
         for start, stop in _pieces(texts):
             piece = texts[start:stop]
@@ -124,34 +144,147 @@ class JsonParser:
         return _joined(parts)
 
     def _carefully(self, values: pa.Array) -> Parsed:
+        """Values of which some are no plain documents. Without those, the others may be read as quickly as any."""
         texts, sound = text_of(values)
-        texts, plain = plain_documents(texts, self._connection)
-        doubt = ~plain & ~(_blank(texts, ~plain) & sound)
+        first, last = edges(texts)
+        strange = (first != ord("{")) | (last != ord("}"))
+        found = Found(texts, ~sound, blank(texts, strange) & sound)
+        rows = np.flatnonzero(strange & sound & ~found.absent)
+        if spaced(texts, rows).any():
+            return self._slowly(texts, sound)
+        found.faulty[rows] = self._never_end(texts, rows)
+        found.doubt[rows] = ~found.faulty[rows]
+        sure = sure_objects(with_nothing(texts, strange, self._regular.nothing) if strange.any() else texts)
+        if sure is not None and (read := self._regular.read(sure)) is not None:
+            self._conditions = set()
+            return self._certain(found, *read)
+        if sure is None or not all(map(can_mend, self._conditions)):
+            return self._slowly(texts, sound)
+        known, self._conditions = self._conditions, set()
+        sure, changed = self._mended(sure, known)
+        parts = []
+        for start, stop in _pieces(sure):
+            records = self._quickly(sure[start:stop], changed[start:stop], known)
+            if records is None:
+                parts.append(self._slowly(texts[start:stop], sound[start:stop]))
+            else:
+                parts.append(self._certain(found.part(start, stop), records, changed[start:stop]))
+        return _joined(parts)
+
+    def _never_end(self, texts: pa.Array, rows: np.ndarray) -> np.ndarray:
+        if not self._cuts_certain:
+            return np.zeros(len(rows), dtype=bool)
+        some = texts.take(pa.array(rows)).to_pylist()
+        return np.fromiter((never_ends(text) for text in some), dtype=bool, count=len(rows))
+
+    def _mended(self, texts: pa.Array, conditions: set[Condition]) -> tuple[pa.Array, np.ndarray]:
+        """The texts with null for values of a wrong type, and where they are changed; remembers what was found."""
+        changed = np.zeros(len(texts), dtype=bool)
+        for condition in sorted(conditions):
+            found = mended(texts, condition, self._connection)
+            if found is not None:
+                self._conditions.add(condition)
+                changed[found[0]] = True
+                texts = pc.replace_with_mask(texts, pa.array(flags(len(texts), found[0])), found[1])
+        return texts, changed
+
+    def _quickly(self, texts: pa.Array, changed: np.ndarray, tried: set[Condition]) -> pa.StructArray | None:
+        """The records; `changed` is then true also where more values are null. None: they cannot be read like this."""
+        new = self._conditions - tried
+        while all(map(can_mend, new)):
+            tried = tried | new
+            texts, more = self._mended(texts, new)
+            changed |= more
+            records, error = self._read_together(texts, np.arange(len(texts)))
+            if records is not None:
+                return records
+            new = self._misfits.conditions(error, tried)
+            if not new:
+                break
+        return None
+
+    def _certain(self, found: Found, records: pa.StructArray, changed: np.ndarray) -> Parsed:
+        """The records in their places, as Spark has them."""
+        finished, odd = finish(records, self._read, utc=self._utc)
+        found.doubt |= changed & (not self._types_certain)
+        found.doubt |= (found.faulty | changed) & self._failfast
+        if odd is not None:
+            found.doubt |= odd
+        found.faulty |= changed
+        return self._given(found, finished)
+
+    def _given(self, found: Found, records: pa.StructArray) -> Parsed:
+        null = found.doubt | found.absent
+        if self._read is not self._tree and found.faulty.any():
+            faulty = pc.if_else(pa.array(found.faulty), found.texts.cast(pa.string()), pa.scalar(None, pa.string()))
+            records = self._whole(records, faulty, null)
+        elif self._read is not self._tree or null.any():
+            records = self._whole(records, pa.nulls(len(records), pa.string()), null)
+        return Parsed(records, pa.array(found.doubt) if found.doubt.any() else None)
+
+    def _slowly(self, values: pa.Array, sound: np.ndarray) -> Parsed:
+        """Each document is looked at by itself; what the reader refuses is repaired one by one where it can be."""
+        texts, plain = plain_documents(values, self._connection)
+        found = Found(values, np.ones(len(values), dtype=bool), blank(values, ~plain) & sound)
         rows = np.flatnonzero(plain)
-        parts = [pa.array([], self.type)]
+        parts, count = [pa.array([], self._read.type)], 0
         places = np.full(len(texts), -1, dtype=np.int64)
-        doubt[rows] = True
-        count = 0
-        for read, records in self._documents(texts if len(rows) == len(texts) else texts.take(pa.array(rows))):
+
+        def put(read: np.ndarray, records: pa.StructArray) -> None:
+            nonlocal count
             finished, odd = finish(records, self._read, utc=self._utc)
-            parts.append(self._whole(finished))
-            sure = slice(None) if odd is None else ~odd
-            places[rows[read][sure]] = np.arange(count, count + len(records))[sure]
+            parts.append(finished)
+            places[read] = np.arange(count, count + len(records))
+            found.doubt[read] = False if odd is None else odd
             count += len(records)
-        doubt &= places < 0
+
+        for read, records in self._documents(texts if len(rows) == len(texts) else texts.take(pa.array(rows))):
+            put(rows[read], records)
+        left = np.flatnonzero((places < 0) & sound & ~found.absent)
+        for read, records, faulty in self._repaired(values, left):
+            put(read, records)
+            found.faulty[read] = faulty
+        found.doubt &= ~found.absent
         records = pa.concat_arrays(parts)
         if not np.array_equal(places, np.arange(count)):
             records = records.take(pa.array(places, mask=places < 0))
-        return Parsed(records, pa.array(doubt) if doubt.any() else None)
+        return self._given(found, records)
 
-    def _whole(self, records: pa.StructArray) -> pa.StructArray:
-        """With the field for bad records, if the schema has it."""
-        if self._read is self._tree:
+    def _repaired(self, texts: pa.Array, rows: np.ndarray) -> Iterator[tuple[np.ndarray, pa.StructArray, np.ndarray]]:
+        """Of some of the rows that cannot be read as they are: their records, and which have faults."""
+        kept, again, faulty = [], [], []
+        for row, text in zip(rows, [] if self._failfast else texts.take(pa.array(rows)).to_pylist(), strict=False):
+            if self._cuts_certain and never_ends(text):
+                new: tuple[str, bool] | None = ("{}", True)
+            else:
+                new = repaired(text, self._read) if self._types_certain else None
+            if new is not None:
+                kept.append(row)
+                again.append(new[0])
+                faulty.append(new[1])
+        if kept:
+            changed, where, have_faults = pa.array(again, pa.string()), np.array(kept), np.array(faulty)
+            for read, records in self._readable(changed, np.arange(len(kept))):
+                yield where[read], records, have_faults[read]
+
+    def _readable(self, texts: pa.Array, rows: np.ndarray) -> Iterator[tuple[np.ndarray, pa.StructArray]]:
+        records = self._read_together(texts, rows)[0]
+        if records is not None:
+            yield rows, records
+        else:
+            yield from self._by_halves(texts, rows)
+
+    def _whole(
+        self, records: pa.StructArray, faulty: pa.Array | None = None, null: np.ndarray | None = None
+    ) -> pa.StructArray:
+        """With the field for bad records, if the schema has it, and null where they are not certain."""
+        if self._read is self._tree and null is None:
             return records
         read = {child.name: records.field(number) for number, child in enumerate(self._read.children)}
-        nothing = pa.nulls(len(records), pa.string())
+        nothing = pa.nulls(len(records), pa.string()) if faulty is None else faulty
         fields = [read.get(child.name, nothing) for child in self._tree.children]
-        return pa.StructArray.from_arrays(fields, fields=list(self.type))
+        mask = pa.array(null) if null is not None and null.any() else None
+        return pa.StructArray.from_arrays(fields, fields=list(self.type), mask=mask)
 
     def _documents(self, texts: pa.Array) -> Iterator[tuple[np.ndarray, pa.StructArray]]:
         """Rows, in ascending order, with what the reader gives for them; rows that do not come are doubted."""
@@ -244,16 +377,6 @@ def _halves(rows: np.ndarray) -> list[np.ndarray]:
     """The second half and the first; of one row, which is refused by itself, nothing."""
     middle = len(rows) // 2
     return [rows[middle:], rows[:middle]] if middle else []
-
-
-def _blank(texts: pa.Array, among: np.ndarray) -> np.ndarray:
-    """Which of some of the texts have nothing but space: no document at all."""
-    blank = np.zeros(len(texts), dtype=bool)
-    rows = np.flatnonzero(among)
-    if len(rows):
-        trimmed = pc.utf8_trim(texts.take(pa.array(rows)), " \t\r\n")
-        blank[rows] = pc.equal(trimmed, "").to_numpy(zero_copy_only=False)
-    return blank
 
 
 def _pieces(texts: pa.Array) -> Iterator[tuple[int, int]]:

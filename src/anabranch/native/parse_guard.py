@@ -8,6 +8,7 @@ looked at by itself first.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import duckdb
 import numpy as np
@@ -20,12 +21,12 @@ LONG_TEXT = 40_000
 HUGE = 16_000_000
 
 #: A number of 1000 characters has at most four that are not digits, so it has more than 200 digits in a row.
-_LONG_NUMBER = "[0-9]{200}"
+LONG_NUMBER = "[0-9]{200}"
 
 #: `strlen` counts bytes; CASE, because AND would have the pattern tried on every value. NaN, Inf and Infinity are words
 #: to both parsers here, but are not JSON.
 _LOOK = f"""
-SELECT json_valid(v) AND NOT CASE WHEN strlen(v) > 900 THEN regexp_matches(v, '{_LONG_NUMBER}') ELSE false END AS valid,
+SELECT json_valid(v) AND NOT CASE WHEN strlen(v) > 900 THEN regexp_matches(v, '{LONG_NUMBER}') ELSE false END AS valid,
     contains(v, 'NaN') OR contains(v, 'Inf') AS words,
     contains(v, chr(10)) OR contains(v, chr(13)) AS lines
 FROM batch"""
@@ -37,6 +38,13 @@ _TEXT = re.compile(rb'"((?:[^"\\]+|\\.)*)"|([\[{])|([\]}])', re.DOTALL)
 
 #: Bytes that are looked at together: what is found out about them stays in the processor's cache.
 _IN_CACHE = 1 << 18
+
+#: Words that some reader takes for numbers, and what stands before and behind a value.
+_WORD = re.compile(rb"[:,\[ +-](nan|inf(inity)?)[,\]} ]", re.IGNORECASE)
+_LONGEST_WORD = 16
+_BEFORE_WORD, _AFTER_WORD = np.zeros((2, 256), dtype=bool)
+_BEFORE_WORD[list(b":,[ +-")] = True
+_AFTER_WORD[list(b",]} iI")] = True
 
 #: How each byte changes the depth.
 _STEPS = np.zeros(256, dtype=np.int8)
@@ -68,7 +76,7 @@ def sure_objects(values: pa.Array) -> pa.Array | None:
     if _odd_letters(whole):
         return None
     longest = int(lengths.max())
-    if longest > 900 and _may_have_long_number(whole) and pc.any(pc.match_substring_regex(texts, _LONG_NUMBER)).as_py():
+    if longest > 900 and _may_have_long_number(whole) and pc.any(pc.match_substring_regex(texts, LONG_NUMBER)).as_py():
         return None
     if longest > 2 * DEEP and not _shallow(whole, ends[:-1] - ends[0]):
         return None
@@ -80,16 +88,59 @@ def sure_objects(values: pa.Array) -> pa.Array | None:
 
 
 def _odd_letters(whole: np.ndarray) -> bool:
-    """Whether there is a control character, or a word that is a number to the reader but not in JSON."""
+    """Whether there is a control character, or a word that is a number to a reader but not in JSON."""
     for start in range(0, len(whole), _IN_CACHE):
-        letters = whole[start : start + _IN_CACHE + 2]
+        letters = whole[start : start + _IN_CACHE + _LONGEST_WORD]
         if letters.min() < ord(" "):
             return True
-        for first, second, third in (b"NaN", b"Inf"):
-            ends = (letters[:-2] == first) & (letters[2:] == third)
-            if ends.any() and (ends & (letters[1:-1] == second)).any():
+        small = letters | 32
+        for first, second, third in (b"nan", b"inf"):
+            ends = (small[:-2] == first) & (small[2:] == third)
+            if ends.any() and _word(letters, np.flatnonzero(ends & (small[1:-1] == second))):
                 return True
     return False
+
+
+def _word(letters: np.ndarray, places: np.ndarray) -> bool:
+    """Whether one of the places is that of a word for a number, and not within another word."""
+    places = places[(places > 0) & (places < len(letters) - 3)]
+    places = places[_BEFORE_WORD[letters[places - 1]] & _AFTER_WORD[letters[places + 3]]]
+    return any(_WORD.match(letters[p - 1 : p + _LONGEST_WORD].tobytes()) for p in places)
+
+
+def count_names(texts: pa.Array) -> int | None:
+    """How many names of fields there are in all texts together, in unknown fields too; None if that is not certain.
+
+    A quote and a colon are the end of a name, unless the quote is an escaped one.
+    """
+    count = 0
+    for letters in _blocks(texts):
+        colons = letters[1:] == ord(":")
+        if (letters == ord("\\")).any() or (colons & (letters[:-1] == ord(" "))).any():
+            return None
+        count += int(np.count_nonzero(colons & (letters[:-1] == ord('"'))))
+    return count
+
+
+def plain_letters(texts: pa.Array) -> bool:
+    """Whether no text has a comma or space before a closing bracket: DuckDB takes `[1, ]` for JSON.
+
+    Some other letters look like these, and are taken for them.
+    """
+    for letters in _blocks(texts):
+        closing = (letters[1:] | 32) == ord("}")
+        if (closing & ((letters[:-1] & 0xF3) == ord(" "))).any():
+            return False
+    return True
+
+
+def _blocks(texts: pa.Array) -> Iterator[np.ndarray]:
+    """The bytes of all texts, in parts that each begin with the last byte of the one before."""
+    _, places, data = texts.buffers()
+    ends = np.frombuffer(places, np.int32)
+    whole = np.frombuffer(data, np.uint8)[ends[texts.offset] : ends[texts.offset + len(texts)]]
+    for start in range(0, len(whole), _IN_CACHE):
+        yield whole[start : start + _IN_CACHE + 1]
 
 
 def _may_have_long_number(whole: np.ndarray) -> bool:
@@ -121,6 +172,19 @@ def text_of(values: pa.Array) -> tuple[pa.Array, np.ndarray]:
             except UnicodeDecodeError:
                 sound[row] = False
         return pc.if_else(pa.array(sound), values, pa.scalar(b"", values.type)).cast(text), sound
+
+
+def edges(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """The first and the last byte of each text; 0 of an empty one."""
+    _, places, data = texts.buffers()
+    kind = np.int64 if pa.types.is_large_string(texts.type) else np.int32
+    ends = np.frombuffer(places, kind)[texts.offset : texts.offset + len(texts) + 1]
+    first, last = np.zeros(len(texts), np.uint8), np.zeros(len(texts), np.uint8)
+    some = np.diff(ends) > 0
+    if some.any():
+        letters = np.frombuffer(data, np.uint8)
+        first[some], last[some] = letters[ends[:-1][some]], letters[ends[1:][some] - 1]
+    return first, last
 
 
 def plain_documents(texts: pa.Array, connection: duckdb.DuckDBPyConnection) -> tuple[pa.Array, np.ndarray]:

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from anabranch.native.parse_schema import Node
 
 _CHANGED = re.compile(r"Column\((.*)\) changed from ")
@@ -19,7 +21,7 @@ _NOT_CONVERTED = re.compile(r"Failed to convert JSON to (int\d+), couldn't parse
 
 _NUMBERS = ("BIGINT", "UBIGINT", "HUGEINT", "UHUGEINT", "DOUBLE")
 _INTEGERS = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INTEGER", "long": "BIGINT"}
-_EXPECTED = {"boolean": ("BOOLEAN",), "double": _NUMBERS, "array": ("ARRAY",), "struct": ("OBJECT",)}
+_EXPECTED = {"boolean": ("BOOLEAN",), "float": _NUMBERS, "double": _NUMBERS, "array": ("ARRAY",), "struct": ("OBJECT",)}
 
 #: Names that stand between quotes in a path of DuckDB's as they are.
 _SIMPLE_NAME = re.compile(r'[^"\\*\x00-\x1f]+')
@@ -36,12 +38,17 @@ class _Place:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Condition:
-    """On `$x`: what a function of DuckDB gives at a path, or with `many` any of the values there; else the document."""
+    """On `$x`: what a function of DuckDB gives at a path, or with `many` any of the values there; else the document.
+
+    With a name, the condition is about the type or the size of a value, and the field of this name is at the path.
+    """
 
     function: str
     path: str
     on_x: str
     many: bool
+    name: str = ""
+    kind: str = ""
 
 
 #: A comma too many, which DuckDB lets pass: looked for in the quick way first.
@@ -71,16 +78,20 @@ class Misfits:
             places = [place for place in self._places.values() if str(place.node.read) == number[1]]
             in_range = not number[2].lstrip("-").isdigit()
             return {_wrong_type(place) if in_range else _out_of_range(place) for place in places}
+        if "decimal256" in error:
+            return {_no_decimal(place) for place in self._places.values() if pa.types.is_decimal(place.node.read)}
         if "Number too big" in error:
             return {_TOO_BIG}
         return {_COMMA_AND_SPACE if _COMMA in tried else _COMMA}
 
 
-def query(conditions: set[Condition]) -> str:
+def query(conditions: set[Condition], *, checked: bool = True) -> str:
     """Asks of each value of `batch` whether one of the conditions holds.
 
-    A function that is given a list of paths reads each document once for all of them.
+    A function that is given a list of paths reads each document once for all of them. It raises if one is not valid,
+    so where this has not been `checked`, none holds for those.
     """
+    batch = "batch" if checked else "(SELECT CASE WHEN json_valid(v) THEN v END AS v FROM batch)"
     columns = ["v"]
     tests = [condition.on_x.replace("$x", "v") for condition in conditions if not condition.function]
     conditions = {condition for condition in conditions if condition.function}
@@ -95,7 +106,7 @@ def query(conditions: set[Condition]) -> str:
         columns.append(f"{condition.function}(v, {_quoted(condition.path)}) AS many_{number}")
         tests.append(f"len(list_filter(many_{number}, lambda x: {condition.on_x.replace('$x', 'x')})) > 0")
     each = " OR ".join(f"coalesce({test}, false)" for test in tests)
-    return f"SELECT {each} AS misfit FROM (SELECT {', '.join(columns)} FROM batch)"
+    return f"SELECT {each} AS misfit FROM (SELECT {', '.join(columns)} FROM {batch})"
 
 
 def _quoted(text: str) -> str:
@@ -114,11 +125,23 @@ def _places(node: Node, shown: str, path: str, *, many: bool) -> Iterator[tuple[
 
 def _wrong_type(place: _Place) -> Condition:
     kind = place.node.kind
+    if pa.types.is_decimal(place.node.read):
+        return Condition("json_type", place.path, f"$x NOT IN {(*_NUMBERS, 'VARCHAR', 'NULL')}", place.many)
     expected = (*_EXPECTED.get(kind, ("BIGINT", "UBIGINT") if kind in _INTEGERS else ("VARCHAR",)), "NULL")
-    return Condition("json_type", place.path, f"$x NOT IN {expected}", place.many)
+    return Condition("json_type", place.path, f"$x NOT IN {expected}", place.many, place.node.name, kind)
+
+
+def _no_decimal(place: _Place) -> Condition:
+    """Too many digits before or behind the point, or not written plainly."""
+    precision, scale = place.node.type.precision, place.node.type.scale
+    fraction = rf"(\.\d{{1,{scale}}})?" if scale else ""
+    plain = rf"-?\d{{1,{max(1, precision - scale)}}}{fraction}"
+    on_x = f"$x IS NOT NULL AND NOT regexp_full_match($x, '{plain}')"
+    return Condition("json_extract_string", place.path, on_x, place.many)
 
 
 def _out_of_range(place: _Place) -> Condition:
     kind = _INTEGERS[place.node.kind]
     fits = f"regexp_matches($x, '[^0-9-]') OR TRY_CAST($x AS {kind}) IS NOT NULL"
-    return Condition("json_extract_string", place.path, f"$x IS NOT NULL AND NOT ({fits})", place.many)
+    on_x = f"$x IS NOT NULL AND NOT ({fits})"
+    return Condition("json_extract_string", place.path, on_x, place.many, place.node.name, place.node.kind)

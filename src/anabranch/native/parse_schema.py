@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ _PLAIN = {
     "short": pa.int16(),
     "integer": pa.int32(),
     "long": pa.int64(),
+    "float": pa.float32(),
     "double": pa.float64(),
     "string": pa.string(),
 }
@@ -112,6 +114,8 @@ def _node(name: str, declared: Any) -> Node:
             return Node(name, declared, _PLAIN[declared], _PLAIN[declared])
         if declared in _TIMES:
             return Node(name, declared, pa.string(), _TIMES[declared])
+        if found := re.fullmatch(r"decimal\((\d+),(\d+)\)", declared):
+            return _decimal(name, declared, int(found[1]), int(found[2]))
         raise Refused(f"type {declared} of {name or 'the record'} is not read natively")
     kind = declared["type"]
     if kind == "array":
@@ -121,6 +125,16 @@ def _node(name: str, declared: Any) -> Node:
     if kind == "struct":
         return _struct(name, declared["fields"])
     raise Refused(f"type {kind} of {name or 'the record'} is not read natively")
+
+
+def _decimal(name: str, declared: str, precision: int, scale: int) -> Node:
+    """Read as a wider type: the reader does not look whether a number still fits when it has its scale.
+
+    It takes 38 digits at the most, and has room for 38 zeros behind them.
+    """
+    if not 0 <= scale <= precision <= 38:
+        raise Refused(f"type {declared} of {name or 'the record'} is not read natively")
+    return Node(name, declared, pa.decimal256(38, scale), pa.decimal128(precision, scale))
 
 
 def _struct(name: str, fields: list[Any]) -> Node:

@@ -16,22 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch.native.database import open_database
 from anabranch.native.parse import JsonParser, JsonShape
+from anabranch.native.parse_csv import CsvParser
+from anabranch.native.parse_csv_shape import CsvShape
+from anabranch.native.parse_guard import text_of
 from anabranch.native.program import DOUBT, NOW, RECORD, RECORDS, NativeFlow, NativeProgram
+from anabranch.native.times import INSTANT, read_times
 
 if TYPE_CHECKING:
     import duckdb
-
-#: One thread per worker, as Spark counts its cores; and no way out of the process.
-_SETTINGS = (
-    "SET threads = 1",
-    "SET TimeZone = 'UTC'",
-    "SET preserve_insertion_order = true",
-    "SET autoinstall_known_extensions = false",
-    "SET autoload_known_extensions = false",
-    "SET enable_external_access = false",
-    "SET lock_configuration = true",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +34,7 @@ class _Kept:
 
     thread: threading.Thread
     database: duckdb.DuckDBPyConnection
-    parsers: dict[str, JsonParser] = field(default_factory=dict)
+    parsers: dict[str, JsonParser | CsvParser] = field(default_factory=dict)
 
 
 #: By the number of the thread. What is local to threads is taken apart in a child that is forked, and DuckDB's
@@ -67,45 +61,66 @@ class NativeRun:
         self._database = own.database
 
     def take(self, raw: pa.RecordBatch) -> Passed:
-        """The rows of each flow, from a batch of raw records."""
-        records, doubt = self._parsed(raw)
-        rest: list[pa.RecordBatch] = []
-        if doubt is not None:
-            rest.append(raw.filter(doubt))
-            raw, records = raw.filter(pc.invert(doubt)), records.filter(pc.invert(doubt))
-        if self._program.skips_blank and (parsed := records.column(self._program.parses[0].name)).null_count:
-            raw, records = raw.filter(parsed.is_valid()), records.filter(parsed.is_valid())
-        if self._program.shared:
-            found = self._computed(self._program.shared, _for_sql(records))
-            for name in self._program.shared.schema.names:
-                records = records.append_column(name, found.column(name))
-            doubted = _doubted([found], raw.num_rows)
-            if doubted is not None:
-                rest.append(raw.filter(doubted))
-                raw, records = raw.filter(pc.invert(doubted)), records.filter(pc.invert(doubted))
-        columns = _for_sql(records)
-        flows = [(flow, self._computed(flow, columns) if flow.sql else None) for flow in self._program.flows]
-        doubted = _doubted([found for _, found in flows if found is not None], raw.num_rows)
-        if doubted is not None:
-            rest.append(raw.filter(doubted))
-        certain = None if doubted is None else pc.invert(doubted)
-        return Passed(
-            [_rows(flow, records, found, certain) for flow, found in flows], one_batch(rest) if rest else None
-        )
+        """The rows of each flow, from a batch of raw records.
 
-    def _parsed(self, raw: pa.RecordBatch) -> tuple[pa.Table, pa.Array | None]:
+        Records that are in doubt stay where they are, and give rows like others, until the rows are given out.
+        """
+        program = self._program
+        records, doubts = self._parsed(raw)
+        blank = self._blank(records, _any(doubts)) if program.skips_blank else None
+        for instant in program.instants:
+            texts = field_of(records, instant.place).combine_chunks()
+            times, odd = read_times(texts, INSTANT, utc=instant.utc, days=True)
+            records = records.append_column(instant.name, times)
+            doubts.append(odd)
+        if program.shared:
+            found = self._computed(program.shared, self._for_sql(records))
+            for name in program.shared.schema.names:
+                records = records.append_column(name, found.column(name))
+            doubts.append(_doubted(found, raw.num_rows))
+        columns = self._for_sql(records)
+        flows = [(flow, self._computed(flow, columns) if flow.sql else None) for flow in program.flows]
+        doubts += [_doubted(found, raw.num_rows) for _, found in flows if found is not None]
+        doubt = _any(doubts)
+        if doubt is not None and blank is not None:
+            doubt = doubt & ~blank  # whatever a flow may say of what is no record
+        certain = _none_of(doubt, blank)
+        rows = [_rows(flow, records, found, certain) for flow, found in flows]
+        return Passed(rows, None if doubt is None else raw.filter(pa.array(doubt)))
+
+    def _parsed(self, raw: pa.RecordBatch) -> tuple[pa.Table, list[np.ndarray | None]]:
         """The records with what is parsed, and where that is in doubt."""
-        names, columns, doubt = list(raw.schema.names), list(raw.columns), None
+        names, columns, doubts = list(raw.schema.names), list(raw.columns), []
         for parse, parser in zip(self._program.parses, self._parsers, strict=True):
             found = parser.parse(raw.column(parse.raw))
             names.append(parse.name)
             columns.append(found.records)
-            if found.doubt is not None:
-                doubt = found.doubt if doubt is None else pc.or_(doubt, found.doubt)
+            doubts.append(None if found.doubt is None else found.doubt.to_numpy(zero_copy_only=False))
+        read = {taken.place[0] for taken in self._program.reads}
+        for number, name in enumerate(raw.schema.names):
+            if name in read:
+                columns[number], odd = _sound(columns[number])
+                doubts.append(odd)
         if self._program.asks_time:
             names.append(NOW)
             columns.append(pa.repeat(self._now, raw.num_rows))
-        return pa.table(columns, names=names), doubt
+        return pa.table(columns, names=names), doubts
+
+    def _blank(self, records: pa.Table, doubt: np.ndarray | None) -> np.ndarray | None:
+        """Which values are no records."""
+        parsed = records.column(self._program.parses[0].name)
+        if not parsed.null_count:
+            return None
+        nothing: np.ndarray = parsed.is_null().to_numpy()
+        return nothing if doubt is None else nothing & ~doubt
+
+    def _for_sql(self, records: pa.Table) -> pa.Table:
+        """What SQL reads, numbered; without zones, at which DuckDB would look again for each timestamp."""
+        there = [read for read in self._program.reads if read.place[0] in records.column_names]
+        columns = [field_of(records, read.place) for read in there]
+        columns = [column.cast(_without_zone(column.type)) for column in columns]
+        columns.append(pa.chunked_array([np.arange(records.num_rows, dtype=np.int32)]))
+        return pa.table(columns, names=[*(read.name for read in there), RECORD])
 
     def _computed(self, flow: NativeFlow, records: pa.Table) -> pa.Table:
         assert flow.sql is not None, "there is something to compute"
@@ -116,11 +131,16 @@ class NativeRun:
             self._database.unregister(RECORDS)
 
 
-def _for_sql(records: pa.Table) -> pa.Table:
-    """Numbered, and without zones: a timestamp that has one costs DuckDB a look at the zone for each value."""
-    types = pa.schema([pa.field(field.name, _without_zone(field.type)) for field in records.schema])
-    numbers = pa.array(np.arange(records.num_rows, dtype=np.int32))
-    return records.cast(types).append_column(RECORD, numbers)
+def _sound(column: pa.Array) -> tuple[pa.Array, np.ndarray | None]:
+    """A raw column as DuckDB can read it, and where it is not the same: of what is not UTF-8 its functions die."""
+    if not pa.types.is_string(column.type):
+        return column, None
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        texts, sound = text_of(column)
+        return pc.if_else(column.is_valid(), texts, pa.scalar(None, texts.type)), ~sound
+    return column, None
 
 
 def _without_zone(kind: pa.DataType) -> pa.DataType:
@@ -133,34 +153,56 @@ def _without_zone(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _doubted(found: Sequence[pa.Table], records: int) -> pa.Array | None:
-    """Which records some flow is in doubt about; None if there are none."""
-    numbers = [t.column(RECORD).filter(t.column(DOUBT)) for t in found if DOUBT in t.column_names]
-    if not any(len(some) for some in numbers):
+def field_of(records: pa.Table, place: Sequence[str]) -> pa.ChunkedArray:
+    """A column of the records, or a field of one."""
+    column = records.column(place[0])
+    for name in place[1:]:
+        # By its place: Arrow takes a name that begins with a dot or a bracket for a path.
+        column = pc.struct_field(column, column.type.get_field_index(name))
+    return column
+
+
+def _doubted(found: pa.Table, records: int) -> np.ndarray | None:
+    """Which records a flow is in doubt about; None if there are none."""
+    if DOUBT not in found.column_names:
+        return None
+    numbers = found.column(RECORD).filter(found.column(DOUBT))
+    if not len(numbers):
         return None
     flags = np.zeros(records, dtype=bool)
-    for some in numbers:
-        flags[some.to_numpy()] = True
-    return pa.array(flags)
+    flags[numbers.to_numpy()] = True
+    return flags
 
 
-def _rows(flow: NativeFlow, records: pa.Table, found: pa.Table | None, certain: pa.Array | None) -> pa.Table:
+def _any(flags: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    some = [each for each in flags if each is not None]
+    return np.logical_or.reduce(some) if some else None
+
+
+def _none_of(*flags: np.ndarray | None) -> np.ndarray | None:
+    found = _any(flags)
+    return None if found is None else ~found
+
+
+def _rows(flow: NativeFlow, records: pa.Table, found: pa.Table | None, certain: np.ndarray | None) -> pa.Table:
     """The rows of a flow that are certain, with the very types that Spark would give."""
-    if certain is not None:
-        if found is not None and RECORD in found.column_names:
-            found = found.filter(certain.take(found.column(RECORD)))
-        elif found is not None:
-            found = found.filter(certain)
-        if not flow.chosen:
-            records = records.filter(certain)
-    numbers = found.column(RECORD) if flow.chosen and found is not None else None
+    numbers = None  # of the records that rows are of; None: each is a row
+    if flow.mask:
+        chosen = records.column(flow.mask).to_numpy()
+        numbers = pa.array(np.flatnonzero(chosen if certain is None else chosen & certain))
+    elif found is not None and RECORD in found.column_names:
+        if certain is not None:
+            found = found.filter(pa.array(certain[found.column(RECORD).to_numpy()]))
+        numbers = found.column(RECORD) if flow.chosen else None
+    elif found is not None and certain is not None:
+        found = found.filter(pa.array(certain))
     columns = dict(zip(found.column_names, found.columns, strict=True)) if found is not None else {}
+    kept = None if certain is None or numbers is not None else pa.array(certain)
     for taken in flow.taken:
-        column = records.column(taken.place[0])
-        for name in taken.place[1:]:
-            # By its place: Arrow takes a name that begins with a dot or a bracket for a path.
-            column = pc.struct_field(column, column.type.get_field_index(name))
-        columns[taken.name] = column if numbers is None else column.take(numbers)
+        column = field_of(records, taken.place)
+        if numbers is not None:
+            column = column.take(numbers)
+        columns[taken.name] = column if kept is None else column.filter(kept)
     return pa.table([_cast(columns[f.name], f.type) for f in flow.schema], schema=flow.schema)
 
 
@@ -187,24 +229,24 @@ def _typed(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _own() -> _Kept:
     """What this thread keeps; that of threads that are over is let go."""
-    import duckdb
-
     thread, number = threading.current_thread(), threading.get_ident()
     found = _kept.get(number)
     if found is None or found.thread is not thread:
         for other in [n for n, kept in list(_kept.items()) if not kept.thread.is_alive()]:
             _kept.pop(other, None)
-        found = _kept[number] = _Kept(thread, duckdb.connect(":memory:"))
-        for setting in _SETTINGS:
-            found.database.execute(setting)
+        found = _kept[number] = _Kept(thread, open_database())
     return found
 
 
-def _parsers(known: dict[str, JsonParser], shapes: Sequence[JsonShape]) -> list[JsonParser]:
+def _parsers(
+    known: dict[str, JsonParser | CsvParser], shapes: Sequence[JsonShape | CsvShape]
+) -> list[JsonParser | CsvParser]:
     wanted = {repr(shape): shape for shape in shapes}
     for key in known.keys() - wanted.keys():  # a worker that meets another program has done with the one before
         del known[key]
-    known |= {key: JsonParser(shape) for key, shape in wanted.items() if key not in known}
+    for key in wanted.keys() - known.keys():
+        shape = wanted[key]
+        known[key] = CsvParser(shape) if isinstance(shape, CsvShape) else JsonParser(shape)
     return [known[repr(shape)] for shape in shapes]
 
 
