@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from anabranch.core.profile import all_observed
 from anabranch.core.quality import total
 from anabranch.engine.catalyst import Catalyst, catalyst_of, collect_arrow, frame_of
-from anabranch.engine.catalyst_nodes import Node, analyzed, children_of, identity, items, type_of
+from anabranch.engine.catalyst_nodes import Node, analyzed, children_of, identity, items, kind, type_of
 from anabranch.engine.chains import Part, over, rereading
 from anabranch.engine.native_audit import SAMPLE, audit
 from anabranch.engine.native_files import Feed, batch_splits, dealt, reading
@@ -60,34 +60,41 @@ class _Made:
     """A program over the raw records of one batch. To put it over those of the next takes a tenth of making it anew."""
 
     program: Program
-    leaf: Node  # that has the records
-    places: int  # where it is in the plan
+    path: tuple[Node, ...]  # to the leaf that has the records
+    places: int  # of the leaf in the plan
 
     @classmethod
     def of(cls, catalyst: Catalyst, program: Program, raw: DataFrame) -> _Made | None:
         """None if it cannot be told which records are those of the batch."""
-        leaf = _leaf(raw)
-        places = over(catalyst, analyzed(program.frame), leaf, leaf)[1] if leaf is not None else 0
-        return cls(program, leaf, places) if places else None
+        path = _path(raw)
+        places = over(catalyst, analyzed(program.frame), path[-1], path[-1])[1] if path else 0
+        return cls(program, path, places) if places else None
+
+    def fits(self, raw: DataFrame) -> bool:
+        """Whether other records come in the very same way."""
+        return [_shape(node) for node in _path(raw)] == [_shape(node) for node in self.path]
 
     def over(self, catalyst: Catalyst, raw: DataFrame) -> Program:
-        """The program over other records."""
-        leaf = _leaf(raw)
-        assert leaf is not None, "the records of every batch come in the same way"
-        pairs = zip(items(leaf.output()), items(self.leaf.output()), strict=True)
-        records = catalyst.project([catalyst.alias(new, old.name(), like=old) for new, old in pairs], leaf)
-        plan, places = over(catalyst, analyzed(self.program.frame), self.leaf, records)
+        """The program over other records, which fit."""
+        old, new = self.path[-1], _path(raw)[-1]
+        pairs = zip(items(new.output()), items(old.output()), strict=True)
+        records = catalyst.project([catalyst.alias(one, other.name(), like=other) for one, other in pairs], new)
+        plan, places = over(catalyst, analyzed(self.program.frame), old, records)
         if places != self.places:
             raise AssertionError(f"the records of a batch are in {places} places of a plan, not in {self.places}")
         return replace(self.program, frame=catalyst.frame(plan))
 
 
-def _leaf(raw: DataFrame) -> Node | None:
-    """The one leaf of a plan."""
-    plan = analyzed(raw)
-    while len(children_of(plan)) == 1:
-        (plan,) = children_of(plan)
-    return None if children_of(plan) else plan
+def _path(raw: DataFrame) -> tuple[Node, ...]:
+    """From the top of a plan to its one leaf; empty if it has more."""
+    path = [analyzed(raw)]
+    while len(children_of(path[-1])) == 1:
+        path += children_of(path[-1])
+    return () if children_of(path[-1]) else tuple(path)
+
+
+def _shape(node: Node) -> tuple[str, list[str]]:
+    return kind(node), [attribute.name() for attribute in items(node.output())]
 
 
 @dataclass
@@ -105,11 +112,9 @@ class NativePass:
     pause: int = 0  # epochs that Spark computes alone
     _made: _Made | None = None
 
-    def by_spark(self, raw: DataFrame, now: datetime | None) -> Program:
+    def by_spark(self, raw: DataFrame, now: datetime) -> Program:
         """The same flows as Spark computes them, over raw records."""
         catalyst = catalyst_of(raw.sparkSession)
-        if self._made is not None and _leaf(raw) is not None:
-            return self._made.over(catalyst, raw)
         unneeded = self._unneeded()
         nothing = [F.lit(None).cast(type_of(old)).alias(raw_name(n)) for n, old in unneeded]
         plan = analyzed(raw.select("*", *nothing))
@@ -118,9 +123,15 @@ class NativePass:
         columns = [catalyst.alias(given[raw_name(n)], old.name(), like=old) for n, old in attributes]
         base = catalyst.project(columns, plan)
         plans = {c.part: rereading(catalyst, c.plan, c.base, base, None, {}) for c in self.chains.chains}
-        if now is not None:
-            plans = {part: catalyst.at_time(one, now) for part, one in plans.items()}
-        made = self.make(catalyst, plans)
+        plans = {part: catalyst.at_time(one, now) for part, one in plans.items()}
+        return self.make(catalyst, plans)
+
+    def rest_by_spark(self, raw: DataFrame, now: datetime) -> Program:
+        """The same over records that workers left, which come in the same way in every epoch."""
+        catalyst = catalyst_of(raw.sparkSession)
+        if self._made is not None and self._made.fits(raw):
+            return self._made.over(catalyst, raw)
+        made = self.by_spark(raw, now)
         if not self.work.program.asks_time:
             self._made = _Made.of(catalyst, made, raw)
         return made
@@ -187,7 +198,7 @@ def stage_batch(
         if rest is None and not files:
             continue
         with native.frame(frame.sparkSession, rest, checkpoint.folder, files) as raw:
-            again = replace(wanted, parts=(made := native.by_spark(raw, now)).parts)
+            again = replace(wanted, parts=(made := native.rest_by_spark(raw, now)).parts)
             # What went through the driver is small.
             staged.append(stage(again, made.frame, small=not files, task=f"driver-rest-{i}").staged)
             by_spark += (rest.num_rows if rest else 0) + count_rows(files)
