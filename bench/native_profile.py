@@ -29,7 +29,7 @@ from ways import Task, project
 from anabranch.connectors import parquet_files
 from anabranch.engine import native_files, native_pass, rows, stage
 from anabranch.engine.session import open_session
-from anabranch.native import parse, run
+from anabranch.native import parse, parse_regular, run
 
 Parts = dict[str, float]
 
@@ -91,7 +91,8 @@ PLACES: list[tuple[Any, str, str]] = [
     (parse, "text_of", "guard: UTF-8"),
     (parse, "sure_objects", "guard: sure objects"),
     (parse, "plain_documents", "guard: plain documents"),
-    (parse, "_lines", "parse: documents as lines"),
+    (parse, "lines", "parse: documents as lines"),
+    (parse_regular.Regular, "read", "parse: documents of one form"),
     (parse.JsonParser, "_read_together", "parse: Arrow's reader"),
     (parse.JsonParser, "_fitting", "parse: look for misfits"),
     (parse, "finish", "parse: times, doubles"),

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.native import parse
+from anabranch.native import parse, parse_pieces
 from anabranch.native.parse import JsonParser, JsonShape, refused
 from anabranch.native.parse_schema import Refused
 from native.json_documents import array, by_hand, random_document, random_schema, schemas_by_hand, struct
@@ -72,7 +72,7 @@ def test_plain_records_are_all_read(kind: pa.DataType) -> None:
 
 
 def test_rows_stay_in_place_among_bad_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parse, "PIECE", 5000)
+    monkeypatch.setattr(parse_pieces, "PIECE", 5000)
     dice = random.Random(2)
     bad = [
         '{"id":"1"}',

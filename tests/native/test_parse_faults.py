@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.native import parse
+from anabranch.native import parse, parse_pieces
 from anabranch.native.parse import JsonParser, JsonShape
 from anabranch.native.parse_faults import never_ends, repaired
 from anabranch.native.parse_schema import read_schema
@@ -158,7 +158,7 @@ def test_many_faults_need_no_look_at_each_document(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(parse, "plain_documents", looked)
     monkeypatch.setattr(parse, "repaired", looked)
-    monkeypatch.setattr(parse, "PIECE", 3000)
+    monkeypatch.setattr(parse_pieces, "PIECE", 3000)
     dice = random.Random(5)
     kinds = [
         '{"a": %d, "d": 1.5}',

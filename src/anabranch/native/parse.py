@@ -30,12 +30,9 @@ from anabranch.native.parse_faults_found import Found, blank, flags, spaced, wit
 from anabranch.native.parse_finish import finish
 from anabranch.native.parse_guard import edges, look, plain_documents, sure_objects, text_of
 from anabranch.native.parse_misfits import Condition, Misfits, query
+from anabranch.native.parse_pieces import BLOCK, bounded, halves, lines, pieces
 from anabranch.native.parse_regular import Regular
 from anabranch.native.parse_schema import Node, Refused, corrupt_column, is_utc, options_of, read_schema
-
-#: Bytes that the reader is given at once, and that are read again if it refuses them; and the size of its own blocks.
-PIECE = 4 << 20
-BLOCK = 1 << 20
 
 #: How often a piece is given to the reader before what is left of it is given up.
 ATTEMPTS = 60
@@ -119,7 +116,7 @@ class JsonParser:
     def parse(self, values: pa.Array | pa.ChunkedArray) -> Parsed:
         """The records of values of a string or binary type."""
         chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
-        parts = [self._parse(chunk) for chunk in chunks if len(chunk)]
+        parts = [self._parse(part) for chunk in chunks for part in bounded(chunk)]
         return _joined(parts) if parts else Parsed(pa.array([], self.type), None)
 
     def _parse(self, values: pa.Array) -> Parsed:
@@ -130,7 +127,7 @@ class JsonParser:
             nowhere = np.zeros(len(texts), dtype=bool)
             return self._certain(Found(texts, nowhere, nowhere.copy()), *read)
         parts = []
-        for start, stop in _pieces(texts):
+        for start, stop in pieces(texts):
             piece = texts[start:stop]
             records = self._read_together(piece, np.arange(len(piece)))[0]
             if records is None:
@@ -163,7 +160,7 @@ class JsonParser:
         known, self._conditions = self._conditions, set()
         sure, changed = self._mended(sure, known)
         parts = []
-        for start, stop in _pieces(sure):
+        for start, stop in pieces(sure):
             records = self._quickly(sure[start:stop], changed[start:stop], known)
             if records is None:
                 parts.append(self._slowly(texts[start:stop], sound[start:stop]))
@@ -288,7 +285,7 @@ class JsonParser:
 
     def _documents(self, texts: pa.Array) -> Iterator[tuple[np.ndarray, pa.StructArray]]:
         """Rows, in ascending order, with what the reader gives for them; rows that do not come are doubted."""
-        for start, stop in _pieces(texts):
+        for start, stop in pieces(texts):
             piece = texts[start:stop]
             rows = np.arange(len(piece))
             if self._conditions:
@@ -318,7 +315,7 @@ class JsonParser:
 
     def _by_halves(self, texts: pa.Array, rows: np.ndarray) -> Iterator[tuple[np.ndarray, pa.StructArray]]:
         """What can be read of rows that are refused together, for reasons unknown."""
-        waiting = _halves(rows)
+        waiting = halves(rows)
         for _ in range(ATTEMPTS):
             if not waiting:
                 return
@@ -327,7 +324,7 @@ class JsonParser:
             if records is not None:
                 yield some, records
             else:
-                waiting += _halves(some)
+                waiting += halves(some)
 
     def _fitting(self, texts: pa.Array, rows: np.ndarray, conditions: set[Condition]) -> np.ndarray:
         """The rows for which none of the conditions is true."""
@@ -341,7 +338,7 @@ class JsonParser:
         longest = pc.max(pc.binary_length(chosen)).as_py()
         try:
             table = arrow_json.read_json(
-                pa.BufferReader(_lines(chosen)),
+                pa.BufferReader(lines(chosen)),
                 read_options=arrow_json.ReadOptions(use_threads=False, block_size=max(BLOCK, longest + 2)),
                 parse_options=arrow_json.ParseOptions(
                     explicit_schema=self._explicit, newlines_in_values=False, unexpected_field_behavior="ignore"
@@ -371,27 +368,3 @@ def _without(tree: Node, name: str) -> Node:
         return tree
     read = pa.struct([pa.field(child.name, child.read) for child in children])
     return replace(tree, read=read, type=pa.struct([pa.field(c.name, c.type) for c in children]), children=children)
-
-
-def _halves(rows: np.ndarray) -> list[np.ndarray]:
-    """The second half and the first; of one row, which is refused by itself, nothing."""
-    middle = len(rows) // 2
-    return [rows[middle:], rows[:middle]] if middle else []
-
-
-def _pieces(texts: pa.Array) -> Iterator[tuple[int, int]]:
-    """Ranges of rows with about `PIECE` bytes each."""
-    lengths = pc.binary_length(texts).to_numpy(zero_copy_only=False)
-    ends = np.cumsum(lengths, dtype=np.int64)
-    start = 0
-    while start < len(texts):
-        before = int(ends[start - 1]) if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, before + PIECE, side="right")))
-        yield start, stop
-        start = stop
-
-
-def _lines(texts: pa.Array) -> pa.Buffer:
-    """The texts, one in a line."""
-    together = pa.LargeListArray.from_arrays(pa.array([0, len(texts)], pa.int64()), texts)
-    return pc.binary_join(together, pa.scalar("\n", texts.type))[0].as_buffer()

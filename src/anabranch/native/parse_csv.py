@@ -16,12 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
-from anabranch.native.parse import BLOCK, Parsed
+from anabranch.native.parse import Parsed
 from anabranch.native.parse_csv_lines import look_at
 from anabranch.native.parse_csv_shape import CsvShape, read_form
 from anabranch.native.parse_csv_values import value_of
 from anabranch.native.parse_finish import either
 from anabranch.native.parse_guard import text_of
+from anabranch.native.parse_pieces import BLOCK
 from anabranch.native.parse_schema import is_utc
 
 
