@@ -196,3 +196,13 @@ def test_a_file_that_cannot_be_read_is_left_to_spark(tmp_path: Path, content: by
     path.unlink()
     with pytest.raises(CannotRead):
         list(FileFeed("line").batches([split]))
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    from anabranch.engine.native_left import folder_aside, forget_left
+
+    (folder_aside(tmp_path) / "x.parquet").write_bytes(b"x")
+    (tmp_path / "left" / "1").mkdir(parents=True)
+    (tmp_path / "offsets").mkdir()
+    forget_left(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["offsets"]

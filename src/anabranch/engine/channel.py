@@ -22,6 +22,7 @@ from anabranch.engine.checkpoint import Checkpoint
 from anabranch.engine.compact import Compactor
 from anabranch.engine.epoch import ChannelRun, Offsets, Stager
 from anabranch.engine.lease import Heartbeat, lease
+from anabranch.engine.native_left import forget_left
 from anabranch.engine.native_pass import stage_batch
 from anabranch.engine.observe import observed_columns
 from anabranch.engine.once import run_once
@@ -134,6 +135,8 @@ def running(
 
 def stager(program: Program, checkpoint: Checkpoint | None = None) -> Stager:
     """Stages batches of a program's frame; with a checkpoint, only those whose files are all there."""
+    if checkpoint:
+        forget_left(checkpoint.folder)
 
     def staged(frame: DataFrame, stagings: Mapping[str, Staging], key: EpochKey, *, small: bool) -> Staged:
         if checkpoint and stagings:

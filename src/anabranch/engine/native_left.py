@@ -24,8 +24,7 @@ from pyspark.sql.types import DataType, StructType
 from anabranch.engine.catalyst import METADATA_COLUMN, frame_of
 from anabranch.engine.native_documents import LINE, Documents
 
-#: Below the checkpoint of a channel, which one process has at a time. What a process that was killed left in it is
-#: removed by the next that needs it.
+#: Below the checkpoint of a channel, which one process has at a time.
 _FOLDER = "left"
 
 #: Whether the characters of a path mean others.
@@ -98,6 +97,12 @@ def _write(path: Path, lines: pa.ChunkedArray, rows: pa.Array | None) -> None:
         file.write(b"\n")
         file.write(pc.binary_join(together, pa.scalar(b"\n", texts.type))[0].as_buffer())
         file.write(b"\n")
+
+
+def forget_left(checkpoint: Path) -> None:
+    """Remove what a process that was killed left behind."""
+    for name in (_FOLDER, _ROWS):
+        shutil.rmtree(checkpoint / name, ignore_errors=True)
 
 
 def folder_aside(checkpoint: Path) -> Path:
