@@ -98,7 +98,7 @@ def surroundings(root: Path, files: Sequence[Path], injected: Mapping[str, Any])
         sys.meta_path.remove(finder)
         del sys.modules[PACKAGE]
         names.close()
-        for name, module in list(sys.modules.items()):  # other threads may import meanwhile
+        for name, module in sys.modules.copy().items():  # other threads may import meanwhile, also while a list is made
             if name not in before and _belongs(module, around):
                 del sys.modules[name]
         sys.modules.update(set_aside)
@@ -151,5 +151,5 @@ def _names_in_the_way(around: Surroundings) -> list[str]:
         if path.suffix == ".py" or (path / "__init__.py").is_file()
     }
     own -= sys.stdlib_module_names | {"anabranch", "pyspark", "__main__", "__init__"}
-    loaded = [(name, module) for name, module in list(sys.modules.items()) if name.partition(".")[0] in own]
+    loaded = [(name, module) for name, module in sys.modules.copy().items() if name.partition(".")[0] in own]
     return [name for name, module in loaded if not _belongs(module, around)]
