@@ -88,6 +88,12 @@ def {0}_united():
     events = spark.readStream.table("{0}")
     return events.where("ok").select("id", "name").union(events.where("NOT ok").select("id", "inner.`b.c`"))
 
+@dp.table
+def {0}_sides():
+    events = spark.readStream.table("{0}")
+    loud = events.select("id", F.concat("name", F.lit("!")).alias("x"))
+    return events.select("id", F.lower("name").alias("x")).union(loud).select("id", "x", F.length("x").alias("long"))
+
 dp.create_streaming_table("{0}_together")
 
 @dp.append_flow(target="{0}_together")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from pyspark.sql.types import StructField, StructType
 
 from anabranch.engine.catalyst import METADATA_COLUMN, Catalyst
 from anabranch.engine.catalyst_nodes import Node, identity, items, type_of
-from anabranch.engine.chains import Chain, Part, Projection
+from anabranch.engine.chains import Chain, Generation, Part, Projection, Selection
 from anabranch.engine.native_documents import DOCUMENT, LINE, Documents, documents, is_documents, is_lines
 from anabranch.engine.native_files import Feed, FileFeed, asks_for_part, parts_as_usual
 from anabranch.engine.native_parquet import ParquetFeed, is_parquet, parquet_feed
@@ -72,25 +73,7 @@ def _compiled(
     """
     base = chains[0].base
     group = Group(catalyst, {identity(a): a for a in items(base.output())}, of_documents)
-    why: dict[Part, str] = {}
-    found: list[Chain] = []
-    for chain in chains:
-        try:
-            flow = FlowSql(group)
-            flow.compiled(chain, schemas[chain.part])
-            if not (flow.parses or of_documents or of_columns):
-                raise NotKnown(PLAIN)
-        except NotKnown as reason:
-            why[chain.part] = str(reason)
-        else:
-            found.append(chain)
-    parsing = [part for part, reason in why.items() if reason != PLAIN]
-    if (of_columns or of_documents) and why:
-        beside = f"Spark reads the same files for {parsing[0][0]}"
-        return _nothing({**why, **{chain.part: beside for chain in found}})
-    if len(found) < _WORTH * len(parsing):
-        beside = f"Spark parses the same records for {parsing[0][0]}"
-        return _nothing({**why, **{chain.part: beside for chain in found}})
+    found, why = _tried(group, chains, schemas, of_files=of_columns or of_documents)
     if not found:
         return _nothing(why)
     document = None
@@ -129,6 +112,29 @@ def _compiled(
     return NativeChains(program, tuple(found), raw, why, document, fields, columns)
 
 
+def _tried(
+    group: Group, chains: Sequence[Chain], schemas: Mapping[Part, pa.Schema], *, of_files: bool
+) -> tuple[list[Chain], dict[Part, str]]:
+    """The flows that can be compiled, if it pays, and why the others are left to Spark."""
+    why: dict[Part, str] = {}
+    found: list[Chain] = []
+    for chain in chains:
+        try:
+            flow = FlowSql(group)
+            flow.compiled(chain, schemas[chain.part])
+            if not (flow.parses or of_files):
+                raise NotKnown(PLAIN)
+        except NotKnown as reason:
+            why[chain.part] = str(reason)
+        else:
+            found.append(chain)
+    parsing = [part for part, reason in why.items() if reason != PLAIN]
+    if parsing and (of_files or len(found) < _WORTH * len(parsing)):
+        beside = f"Spark {'reads the same files' if of_files else 'parses the same records'} for {parsing[0][0]}"
+        return [], {**why, **{chain.part: beside for chain in found}}
+    return found, why
+
+
 #: Native flows for each one that Spark must parse the same records for, from which on both ways side by side pay.
 _WORTH = 3
 
@@ -151,11 +157,32 @@ def _shared(group: Group, chains: Sequence[Chain]) -> FlowSql:
             steps[id(step)] = step
             counts[id(step)] = counts.get(id(step), 0) + (2 if every else 1)
     flow = FlowSql(group, whole=True)
+    needed -= _ambiguous(chains)
     for key, step in steps.items():
         if counts[key] > 1:
             flow.project(step, needed)
     group.keep(flow)
     return flow
+
+
+def _ambiguous(chains: Sequence[Chain]) -> set[int]:
+    """Columns that are not the same in all flows, with those that stand on them: the sides of a union share numbers."""
+    steps = {id(step): step for chain in chains for step in chain.steps}
+    made = [(number, refers) for step in steps.values() for number, refers in _made(step)]
+    times = Counter(number for number, _ in made)
+    found = {number for number, count in times.items() if count > 1}
+    while more := {number for number, refers in made if number not in found and not found.isdisjoint(refers)}:
+        found |= more
+    return found
+
+
+def _made(step: Projection | Selection | Generation) -> Iterator[tuple[int, Collection[int]]]:
+    """The columns that a step adds, each with those that it stands on."""
+    if isinstance(step, Projection):
+        yield from ((column.number, column.expression.refers) for column in step.defined)
+        yield from ((renamed.number, (renamed.of,)) for renamed in step.renamed)
+    elif isinstance(step, Generation):
+        yield from ((number, step.array.refers) for number, _ in step.added)
 
 
 #: Why a flow that parses nothing is left to Spark, which is as fast there.

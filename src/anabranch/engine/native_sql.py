@@ -126,22 +126,16 @@ class FlowSql:
     def shared(self) -> NativeFlow | None:
         """What was projected, and which records flows choose, as columns of records."""
         names = [f"c{number}" for number in self.computed]
-        for mask, conditions in self.group.masks.items():
-            self._mask(mask, conditions)
-            names.append(mask)
+        masks, doubts = [], []
+        for name, conditions in self.group.masks.items():
+            mask, doubted = _mask(conditions)
+            masks.append(f"{mask} AS {name}")
+            doubts += doubted
+        self._level(masks, doubts)
+        names += self.group.masks
         if not names:
             return None
         return NativeFlow(self._select_of(names), pa.schema([(name, pa.null()) for name in names]))
-
-    def _mask(self, name: str, conditions: Sequence[Compiled]) -> None:
-        """Later conditions, and their doubts, matter only where the ones before hold."""
-        kept: list[str] = []
-        doubts = []
-        for condition in conditions:
-            if condition.doubt:
-                doubts.append(f"({' AND '.join([*kept, condition.doubt])})")
-            kept.append(f"coalesce({condition.sql}, false)")
-        self._level([f"({' AND '.join(kept)}) AS {name}"], doubts)
 
     def _select_of(self, columns: Sequence[str]) -> str | None:
         told = [*([RECORD] if self._chosen or self._doubts else []), *([DOUBT] if self._doubts else [])]
@@ -302,6 +296,17 @@ class FlowSql:
             return _Named(f"struct_extract({DOCUMENT}, {text(name)})", (DOCUMENT, name))
         self.raw.add(root)
         return _Named(raw_name(root), (raw_name(root),))
+
+
+def _mask(conditions: Sequence[Compiled]) -> tuple[str, list[str]]:
+    """Whether all hold, and the doubts: later ones matter only where the conditions before hold."""
+    kept: list[str] = []
+    doubts = []
+    for condition in conditions:
+        if condition.doubt:
+            doubts.append(f"({' AND '.join([*kept, condition.doubt])})")
+        kept.append(f"coalesce({condition.sql}, false)")
+    return f"({' AND '.join(kept)})", doubts
 
 
 def _attributes(expression: Expr) -> Iterator[str]:
