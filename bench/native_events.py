@@ -71,6 +71,11 @@ def mistyped(folder: Path) -> Path:
     return _changed(folder, "mistyped", change)
 
 
+def doubted(folder: Path) -> Path:
+    """The same events; one in a thousand has a field twice, which Spark has to read."""
+    return _changed(folder, "doubted", lambda line: '{"eventId": "none", ' + line[1:], every=1000)
+
+
 def _wide(number: int) -> str:
     event: dict[str, object] = {}
     for place in range(50):
@@ -229,11 +234,13 @@ def mixed_code(outputs: list[Output], source: Path) -> str:
     return shape.pipeline_code(outputs, source, None, HEAD, "@dp.table") + more
 
 
-def _changed(folder: Path, how: str, change: Callable[[str], str]) -> Path:
+def _changed(folder: Path, how: str, change: Callable[[str], str], every: int = FAULTY) -> Path:
+    """One line of `every` so many is changed, in each file."""
+
     def parts() -> Iterator[tuple[str, Iterable[str]]]:
         for path in sorted(folder.iterdir()):
             with path.open(encoding="utf-8") as lines:
-                yield path.name, (change(x) if n % FAULTY == FAULTY // 2 else x for n, x in enumerate(lines))
+                yield path.name, (change(x) if n % every == every // 2 else x for n, x in enumerate(lines))
 
     return _kept(f"{folder.name}-{how}", parts())
 

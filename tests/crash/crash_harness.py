@@ -179,12 +179,13 @@ class Lake:
             self.land(2)
             child = (self.start_spark if spark else self.start)(crash=f"{point}:stop")
             child.until_stopped()
-            if self._ledger_is_free():
+            if self.ledger_is_free():
                 return child
             child.signal(signal.SIGCONT)
             assert child.wait().code == 0
 
-    def _ledger_is_free(self) -> bool:
+    def ledger_is_free(self) -> bool:
+        """Whether nobody is inside a transaction that writes."""
         with contextlib.closing(sqlite3.connect(self.ledger_file, timeout=0, isolation_level=None)) as ledger:
             try:
                 ledger.execute("BEGIN IMMEDIATE")

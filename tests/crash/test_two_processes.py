@@ -51,8 +51,7 @@ def test_a_sleeper_that_was_replaced_writes_nothing(point: str, lake: Lake) -> N
 
 def test_a_sleeper_wakes_in_the_middle_of_its_successors_epoch(lake: Lake) -> None:
     """Both have the same decided epoch in hand; each table takes it once."""
-    sleeper = lake.paused("applying")
-    successor = _start_when_free(lake, "recovering:stop")
+    sleeper, successor = _both_paused(lake)
     sleeper.signal(signal.SIGCONT)
     sleeper.wait().refused("LOCK_LOST")
     successor.signal(signal.SIGCONT)
@@ -127,6 +126,19 @@ def _take_over(lake: Lake) -> None:
     while (ended := lake.run()).code == 6:
         ended.refused("LOCK_HELD")
     assert ended.code == 0, ended
+
+
+def _both_paused(lake: Lake) -> tuple[Child, Child]:
+    """A process in its epoch and one that took it over, paused with nothing locked."""
+    while True:
+        sleeper = lake.paused("applying")
+        successor = _start_when_free(lake, "recovering:stop")
+        if lake.ledger_is_free():
+            return sleeper, successor
+        successor.signal(signal.SIGCONT)
+        assert successor.wait().code == 0
+        sleeper.signal(signal.SIGCONT)
+        sleeper.wait().refused("LOCK_LOST")
 
 
 def _start_when_free(lake: Lake, crash: str) -> Child:

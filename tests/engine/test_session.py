@@ -230,7 +230,7 @@ def test_the_jvm_goes_when_this_process_is_killed(tmp_path: Path) -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        children = psutil.Process(process.pid).children(recursive=True)
+        children = psutil.Process(process.pid).children()  # the JVM has some, now and then, of Hadoop's own
         assert [child.name() for child in children] == ["java"]
         process.send_signal(signal.SIGKILL)
     gone, alive = psutil.wait_procs(children, timeout=30)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from functools import reduce
 from itertools import product
 
 import pyarrow as pa
 import pytest
 
+from anabranch.engine.catalyst_tree import _value
+from anabranch.engine.chains import Defined, Expression, Generation, Projection, Selection
+from anabranch.engine.native_sql import _filters_first
 from anabranch.native.expressions import TABLE, compile_expr, known_type, sql_type
+from anabranch.native.expressions_numbers import check_order
 from anabranch.native.expressions_patterns import pattern
 from anabranch.native.tree import Expr, NotKnown
 from native.decimal_cases import decimal_of, unscaled
@@ -89,6 +94,7 @@ _CALLS = """
     Sqrt | double double
     IsNaN | boolean double | boolean float
     And Or | boolean boolean boolean
+    With | boolean boolean string
     Not | boolean boolean
     IsNull IsNotNull | boolean string | boolean array<string> | boolean double
     EqualTo EqualNullSafe LessThan LessThanOrEqual GreaterThan GreaterThanOrEqual In InSet | boolean string string
@@ -260,3 +266,56 @@ def test_column_with_a_zone_is_read_in_utc() -> None:
     one = compile_expr(Expr("Hour", "int", (_attribute("timestamp", 0),), detail={"zone": "UTC"}), {"timestamp0": "t"})
     query = f"SELECT {one.sql}, {one.doubt} FROM (VALUES (TIMESTAMPTZ '2020-01-01 05:00:00+02:00')) AS v(t)"
     assert database().sql(query).fetchall() == [(3, False)]
+
+
+def test_what_spark_computes_beforehand_is_doubted_beforehand() -> None:
+    x, zero, is_set = _attribute("int", 0), _literal(0, "int"), _attribute("boolean", 0)
+    rest = Expr("Remainder", "int", (_literal(10, "int"), x))
+    one, other = (Expr("EqualTo", "boolean", (rest, _literal(n, "int"))) for n in (1, 2))
+    guard = Expr("Not", "boolean", (Expr("EqualTo", "boolean", (x, zero)),))
+    named = Expr("With", "boolean", (one, rest))
+    in_branch = Expr("If", "boolean", (guard, named, _literal(False, "boolean")))
+    factored = [Expr("And", "boolean", (left, one)) for left in (guard, is_set)]
+    columns = {x.name: "x", is_set.name: "b"}
+    doubted = {
+        "guarded": Expr("And", "boolean", (guard, one)),
+        "named": Expr("And", "boolean", (guard, named)),
+        "named in a branch": Expr("And", "boolean", (is_set, in_branch)),
+        "on both sides": Expr("Or", "boolean", tuple(factored)),
+        "on one side": Expr("Or", "boolean", (factored[0], Expr("And", "boolean", (is_set, other)))),
+    }
+    found = {
+        name: database().sql(f"SELECT {compile_expr(expr, columns).doubt} FROM (SELECT 0::INTEGER AS x, FALSE AS b)")
+        for name, expr in doubted.items()
+    }
+    assert [name for name, one in found.items() if one.fetchall() == [(True,)]] == ["named", "on both sides"]
+
+
+def test_floats_are_not_added_in_two_orders() -> None:
+    a, b, c = (Expr("AttributeReference", "double", name=name) for name in "abc")
+
+    def total(*of: Expr) -> Expr:
+        return reduce(lambda left, right: Expr("Add", "double", (left, right)), of)
+
+    known: dict[str, str] = {}
+    for fine in (total(a, b, c), Expr("Abs", "double", (total(a, b, c),)), total(c, b), total(b, c), total(a, b, b)):
+        check_order(fine, known)
+    with pytest.raises(NotKnown):
+        check_order(Expr("Abs", "double", (total(c, b, a),)), known)
+
+
+def test_a_constant_that_may_not_be_utf_8_is_not_known() -> None:
+    assert _value("a\ufffd", "string") == (None, False)
+    assert _value("é", "string") == ("é", True)
+
+
+def test_filters_stand_before_generators_whose_elements_they_do_not_ask_for() -> None:
+    def of(*numbers: int) -> Expression:
+        return Expression(None, frozenset(numbers), deterministic=True, python=False)
+
+    shown = Projection((Defined(3, None, of(1)),), ())
+    exploded = Generation(None, of(1), "Explode", of_map=False, outer=False, added=((2, None),))
+    plain, element, computed = (Selection(None, of(number)) for number in (1, 2, 3))
+    assert _filters_first([exploded, shown, element, plain]) == [plain, exploded, shown, element]
+    assert _filters_first([exploded, shown, computed]) == [exploded, shown, computed]
+    assert _filters_first([shown, plain, computed]) == [shown, plain, computed]

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from anabranch.core.events import ChannelProgress
 from anabranch.engine import native_files, native_rows
+from anabranch.engine.native_pass import native_mode
 from anabranch.errors import AnabranchError
 from native.json_documents import WHOLE
 from native.native_project import FLOWS, OTHERS, Ran, land, landed
@@ -43,6 +44,11 @@ def mixed():
 def plain_files():
     rows = by_file(IN).schema("id BIGINT, n INT, name STRING").json(IN + "/plain")
     return rows.select("*", "_metadata.file_path", "_metadata.file_name")
+
+@dp.table
+def asked_for():
+    # Spark then does not look at other fields, whatever is in them.
+    return by_file(IN, 7).text(IN + "/mixed").select(F.from_json("value", CORRUPT)._corrupt_record.alias("bad"))
 
 @dp.table
 @sources.dead_letters
@@ -279,6 +285,18 @@ def test_it_gives_up_on_too_many_and_not_on_what_only_files_have(
     assert not list(natively.root.glob("**/left")), "no lines are left behind"
 
 
+def test_small_epochs_that_each_leave_something_are_sparks_after_some(tmp_path: Path, spark: Any) -> None:
+    """A job of Spark for one record costs more than one for all records of a small epoch."""
+    lines = b'{"id":%d}\n{"id":-1,"at":"2026-1-2"}\n'
+    land(tmp_path / "in" / "rows", {f"{number}.json": lines % number for number in range(8)})
+    ran = Ran(tmp_path / "project", spark, "true")
+    ran.write(PLAIN.partition("@dp.table\ndef files")[0].replace("(IN, 100)", "(IN)"), tmp_path / "in")
+    assert ran.run() is None
+    assert sum(ran.rows("rows").values()) == 16
+    ways = [event.records for event in ran.published]
+    assert ways == [{"native": 1, "spark": 1}] * 5 + [{}] * 3
+
+
 def test_killed_and_recovered_with_records_in_doubt(tmp_path: Path, spark: Any) -> None:
     """The command is killed with everything staged; who comes next reads the same epoch again."""
     land(tmp_path / "in" / "rows", {"a.json": b'{"id":1}\n{"id":2,"at":"2026-1-2"}\n{"id":"x"}\n'})
@@ -342,3 +360,35 @@ def test_a_setting_that_is_none(tmp_path: Path, spark: Any) -> None:
     with pytest.raises(AnabranchError) as told:
         ran.how()
     assert told.value.code == "SETTING_INVALID"
+
+
+@pytest.mark.parametrize("policy", ["LEGACY", "legacy", " Legacy "])
+def test_the_old_parser_of_times_in_any_case_is_sparks(spark: Any, policy: str) -> None:
+    spark.conf.set("spark.sql.legacy.timeParserPolicy", policy)
+    try:
+        assert native_mode(spark) is None
+    finally:
+        spark.conf.unset("spark.sql.legacy.timeParserPolicy")
+
+
+NOT_NATIVE = """
+@dp.table
+def clock():
+    rows = by_file(IN).text(IN + "/rows").select(F.from_json("value", FIELDS).alias("e"))
+    return rows.select("e.id", F.explode(F.array(F.current_timestamp())).alias("now"))
+
+@dp.table
+def own():
+    return by_file(IN).schema("id BIGINT, _metadata STRUCT<file_name: STRING>").json(IN + "/own")
+"""
+
+
+def test_flows_that_only_spark_knows_the_meaning_of(tmp_path: Path, spark: Any) -> None:
+    for name in ("rows", "own"):
+        land(tmp_path / "in" / name, {})
+    ran = Ran(tmp_path / "project", spark, "true")
+    ran.write(NOT_NATIVE, tmp_path / "in")
+    assert ran.how() == {
+        "clock": "fused, spark: explodes what time it is",
+        "own": "fused, spark: reads a column of its own that is called _metadata",
+    }

@@ -227,13 +227,14 @@ def test_sql_cannot_leave_the_process() -> None:
     assert values(run(program(A), *ONE_TO_FOUR)) == [[(1,), (2,), (3,), (4,)]]
 
 
-def test_text_that_is_not_utf_8_is_not_shown_to_the_database() -> None:
+@pytest.mark.parametrize(("text", "binary"), [(pa.string(), pa.binary()), (pa.large_string(), pa.large_binary())])
+def test_text_that_is_not_utf_8_is_not_shown_to_the_database(text: pa.DataType, binary: pa.DataType) -> None:
     upper = NativeFlow("SELECT upper(raw_1) AS o0 FROM records", pa.schema([("o0", pa.string())]))
-    texts = pa.array([b'{"a":1}', b'{"a":2,"b":"\xff"}', None, b"\xc3"], pa.binary())
-    raw = pa.Array.from_buffers(pa.string(), len(texts), texts.buffers())
+    texts = pa.array([b'{"a":1}', b'{"a":2,"b":"\xff"}', None, b"\xc3"], binary)
+    raw = pa.Array.from_buffers(text, len(texts), texts.buffers())
     given = NativeProgram(("raw_1",), (PARSE,), (upper,), reads=(Taken("raw_1", ("raw_1",)),))
     passed = NativeRun(given).take(pa.record_batch({"raw_1": raw}))
     assert values(passed) == [[('{"A":1}',), (None,)]]
     assert passed.rest is not None
     left = passed.rest.column(0)
-    assert pa.Array.from_buffers(pa.binary(), len(left), left.buffers()).to_pylist() == [texts[1].as_py(), b"\xc3"]
+    assert pa.Array.from_buffers(binary, len(left), left.buffers()).to_pylist() == [texts[1].as_py(), b"\xc3"]

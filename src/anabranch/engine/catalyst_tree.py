@@ -42,9 +42,12 @@ class _Reader:
         if name == "CommonExpressionRef":
             return given[node.id().toString()]
         if name == "With":
+            before = []
             for one in items(node.defs()):
-                given = {**given, one.id().toString(): self.read(one.child(), given)}
-            return self.read(node.child(), given)
+                before.append(self.read(one.child(), given))
+                given = {**given, one.id().toString(): before[-1]}
+            found = self.read(node.child(), given)
+            return found if found.kind == "Literal" else Expr(name, found.type, (found, *before))
         patterns = "" if name in _PLAIN else node.nodePatterns().toString()
         if "RUNTIME_REPLACEABLE" in patterns:
             return self.read(node.replacement(), given)
@@ -118,7 +121,8 @@ def _value(value: Any, type_: str) -> tuple[object, bool]:
     if type_ in ("float", "double"):
         return float(value), True
     if type_ == "string":
-        return value if isinstance(value, str) else value.toString(), True
+        text = value if isinstance(value, str) else value.toString()
+        return (None, False) if "\ufffd" in text else (text, True)  # may stand for bytes that are no UTF-8
     if type_.startswith("decimal("):
         return Decimal(value.toString()), True
     return None, False

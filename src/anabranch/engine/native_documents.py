@@ -86,6 +86,9 @@ def documents(catalyst: Catalyst, base: Node, needed: Sequence[Node]) -> Documen
     own = {key: value for key, value in options.items() if key not in OF_FILES and key not in _NOT_LINES}
     if not needed:
         raise NotKnown("reads no column of its files")
+    declared = base.dataSource().userSpecifiedSchema()
+    if declared.isDefined() and any(each.lower() == METADATA_COLUMN for each in declared.get().fieldNames()):
+        raise NotKnown(f"reads a column of its own that is called {METADATA_COLUMN}")
     columns = StructType.fromJson(json.loads(base.schema().json()))
     columns = StructType([field for field in columns.fields if field.name != METADATA_COLUMN])
     _check_corrupt_column(columns, _with_corrupt_column(catalyst, own))

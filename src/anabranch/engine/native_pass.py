@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import reduce
 from pathlib import Path
@@ -26,8 +26,10 @@ from anabranch.engine.native_flows import NativeChains
 from anabranch.engine.native_left import count_rows, folder_aside, left_lines, rows_aside
 from anabranch.engine.native_rows import NativeWork
 from anabranch.engine.native_sql import raw_name
+from anabranch.engine.native_turns import Turns
 from anabranch.engine.rows import NativeCount, OutputColumns, Staged
 from anabranch.engine.stage import Pass, Wanted, by_workers, stage, written
+from anabranch.engine.user_code import with_settings
 from anabranch.errors import SetupError
 from anabranch.native.run import one_batch
 
@@ -40,10 +42,11 @@ if TYPE_CHECKING:
 #: Of a session: "true" where workers may parse and project, "false" where Spark does all, "audit" where it checks them.
 SETTING = "spark.anabranch.native"
 
-NativeMode = Literal["true", "audit"]
+#: What stands on rows that are in the plan itself, Spark computes before it optimizes: `from_json` then looks at all
+#: fields of its schema, and finds faults in those that nobody asks for.
+_AS_RDD = {"spark.sql.execution.arrow.localRelationThreshold": "0"}
 
-#: Epochs that Spark computes alone after one of which the native pass could take too little.
-_PAUSE = 20
+NativeMode = Literal["true", "audit"]
 
 
 def native_mode(session: SparkSession) -> NativeMode | None:
@@ -51,7 +54,8 @@ def native_mode(session: SparkSession) -> NativeMode | None:
     said = session.conf.get(SETTING, "true")
     if said not in ("true", "false", "audit"):
         raise SetupError("SETTING_INVALID", f"{SETTING} is {said}", hint='write "true", "false" or "audit"')
-    legacy = session.conf.get("spark.sql.legacy.timeParserPolicy") == "LEGACY"  # other forms of times are taken
+    policy = session.conf.get("spark.sql.legacy.timeParserPolicy") or ""  # as it was written: Spark takes any case
+    legacy = policy.strip().upper() == "LEGACY"  # other forms of times are taken
     return None if said == "false" or legacy else cast("NativeMode", said)
 
 
@@ -109,7 +113,7 @@ class NativePass:
     mode: NativeMode
     make: Callable[[Catalyst, Mapping[Part, Node]], Program]
     files: Feed | None = None
-    pause: int = 0  # epochs that Spark computes alone
+    turns: Turns = field(default_factory=Turns)
     _made: _Made | None = None
 
     def by_spark(self, raw: DataFrame, now: datetime) -> Program:
@@ -152,7 +156,8 @@ class NativePass:
             types.add(raw_name(number), type_of(attribute))
         document = self.chains.document
         if document is None:
-            frames = [frame_of(session, rest.select(types.names), types)] if rest is not None else []
+            with with_settings(session, _AS_RDD):
+                frames = [frame_of(session, rest.select(types.names), types)] if rest is not None else []
             with rows_aside(session, types, put_aside) as more:
                 yield reduce(DataFrame.unionAll, [*frames, *more])
             return
@@ -215,21 +220,22 @@ def _first(
 ) -> Pass | None:
     """What workers are certain of; None where Spark is to compute the batch.
 
-    After a batch that was too much for the native pass, it is not tried for a while. Where state is kept it always is:
-    records are then put aside, instead of the batch being computed once more.
+    After batches that were too much for the native pass, or too dear, it is not tried for a while. Where state is kept
+    it always is: records are then put aside, instead of the batch being computed once more.
     """
     if not program.repeatable:
         return _natively(wanted, program, frame, checkpoint, small=small, now=now)
     natives = _natives(program)
-    if any(native.pause for native in natives):
-        for native in natives:
-            native.pause = max(0, native.pause - 1)
+    turns = natives[0].turns
+    if turns.is_sparks():
         return None
     first = _natively(wanted, program, frame, checkpoint, small=small, now=now)
-    if first is not None and (first.gave_up or any(map(NativePass.is_sparks, natives, first.rest))):
-        for native in natives:
-            native.pause = _PAUSE
+    if first is None:
         return None
+    if first.gave_up or any(map(NativePass.is_sparks, natives, first.rest)):
+        turns.too_much()
+        return None
+    turns.passed(records=first.records, left=any(rest is not None for rest in first.rest))
     return first
 
 

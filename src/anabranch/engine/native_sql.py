@@ -16,10 +16,11 @@ import pyarrow as pa
 from anabranch.engine.catalyst import CLOCKS, METADATA_COLUMN, Catalyst
 from anabranch.engine.catalyst_nodes import Node
 from anabranch.engine.catalyst_tree import tree
-from anabranch.engine.chains import Chain, Defined, Generation, Projection, Selection
+from anabranch.engine.chains import Chain, Defined, Generation, Projection, Selection, Step
 from anabranch.engine.native_documents import DOCUMENT, json_shape
 from anabranch.engine.paths import Path
 from anabranch.native.expressions import compile_expr
+from anabranch.native.expressions_numbers import check_order
 from anabranch.native.expressions_sql import UTC, identifier, text
 from anabranch.native.program import DOUBT, NOW, RECORD, RECORDS, Instant, NativeFlow, Parse, Taken
 from anabranch.native.tree import Compiled, Expr, NotKnown
@@ -38,6 +39,7 @@ class Group:
     reads: dict[str, tuple[str, ...]] = field(default_factory=dict)
     masks: dict[str, list[Compiled]] = field(default_factory=dict)  # which records flows take that compute nothing else
     asks_time: bool = False
+    sums: dict[str, str] = field(default_factory=dict)  # of several numbers, in the order in which they are added
     _trees: dict[int, tuple[object, Expr]] = field(default_factory=dict)
     _types: dict[int, str] = field(default_factory=dict)
 
@@ -102,7 +104,7 @@ class FlowSql:
     def compiled(self, chain: Chain, schema: pa.Schema) -> NativeFlow:
         """The flow as SQL, for what must be computed, and places in the record."""
         needed = needed_of(chain)
-        for step in chain.steps:
+        for step in _filters_first(chain.steps):
             match step:
                 case Projection():
                     self.project(step, needed)
@@ -199,6 +201,8 @@ class FlowSql:
     def _generate(self, step: Generation) -> None:
         if step.of_map:
             raise NotKnown("explodes a map")
+        if NOW in _attributes(self._known(self.group.tree(step, step.array.node))):
+            raise NotKnown("explodes what time it is")  # `Catalyst.at_time` answers that in other steps only
         array = self._compile(step, step.array.node)
         self._exploded += 1
         self._chosen = True
@@ -237,6 +241,7 @@ class FlowSql:
 
     def _compile(self, owner: Defined | Selection | Generation, node: Node) -> Compiled:
         expression = self._read(self._known(self.group.tree(owner, node)))
+        check_order(expression, self.group.sums)
         return compile_expr(expression, {name: self._attribute(name).sql for name in set(_attributes(expression))})
 
     def _read(self, expression: Expr) -> Expr:
@@ -296,6 +301,32 @@ class FlowSql:
             return _Named(f"struct_extract({DOCUMENT}, {text(name)})", (DOCUMENT, name))
         self.raw.add(root)
         return _Named(raw_name(root), (raw_name(root),))
+
+
+def _filters_first(steps: Sequence[Step]) -> list[Step]:
+    """The steps as Spark takes them: a filter that does not ask for elements stands before the generator.
+
+    So it is asked of rows that have no elements, and may raise.
+    """
+    found: list[Step] = []
+    for step in steps:
+        place = len(found)
+        if isinstance(step, Selection) and step.condition.deterministic:
+            while place and step.condition.refers.isdisjoint(_added(found[place - 1])):
+                place -= 1
+            place = next((n for n in range(place, len(found)) if isinstance(found[n], Generation)), len(found))
+        found.insert(place, step)
+    return found
+
+
+def _added(step: Step) -> set[int]:
+    """The columns that a step adds."""
+    match step:
+        case Projection():
+            return {column.number for column in step.defined} | {column.number for column in step.renamed}
+        case Generation():
+            return {number for number, _ in step.added}
+    return set()
 
 
 def _mask(conditions: Sequence[Compiled]) -> tuple[str, list[str]]:

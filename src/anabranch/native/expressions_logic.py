@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from anabranch.native.expressions_sql import (
     FLOATS,
@@ -20,6 +21,7 @@ from anabranch.native.expressions_sql import (
 from anabranch.native.tree import Compiled, Expr, NotKnown
 
 _COMPARED = (*ORDERED, "decimal")
+_SIGNS = ("EqualTo", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual")
 
 
 def branch(expr: Expr, of: Of) -> Compiled:
@@ -37,13 +39,52 @@ def _and(expr: Expr, of: Of) -> Compiled:
     left, right = (of(child) for child in expr.children)
     # Spark does not look at the right side where the left one is false.
     doubt = guarded(f"({left.sql} IS DISTINCT FROM FALSE)", right.doubt)
-    return Compiled(f"({left.sql} AND {right.sql})", either(left.doubt, doubt))
+    return Compiled(f"({left.sql} AND {right.sql})", either(left.doubt, doubt, *_beforehand(expr, of)))
 
 
 def _or(expr: Expr, of: Of) -> Compiled:
     left, right = (of(child) for child in expr.children)
     doubt = guarded(f"({left.sql} IS DISTINCT FROM TRUE)", right.doubt)
-    return Compiled(f"({left.sql} OR {right.sql})", either(left.doubt, doubt))
+    return Compiled(f"({left.sql} OR {right.sql})", either(left.doubt, doubt, *_beforehand(expr, of)))
+
+
+def _beforehand(expr: Expr, of: Of) -> list[str | None]:
+    """Doubts of what Spark's optimizer takes out of the right side, and computes whatever the left one is.
+
+    That is what `With` names, and conditions that are on both sides: `a AND b OR c AND b` becomes `b AND (a OR c)`.
+    """
+    left, right = expr.children
+    there = {_meaning(one) for one in _conditions(left)}
+    both = [one for one in _conditions(right) if _meaning(one) in there]
+    return [of(one).doubt for one in (*both, *_named(right))]
+
+
+def _conditions(expr: Expr) -> Iterator[Expr]:
+    if expr.kind not in ("And", "Or", "Not"):
+        yield expr
+        return
+    for child in expr.children:
+        yield from _conditions(child)
+
+
+def _meaning(expr: Expr) -> str:
+    """The same for conditions that Spark takes for the same, and for some others: sides and signs are left out."""
+    inner = (one for one in walk(expr) if one.kind not in _SIGNS)
+    return repr(sorted(repr(replace(one, children=())) for one in inner))
+
+
+def _named(expr: Expr) -> Iterator[Expr]:
+    """What Spark computes before the expression; in a branch it does not."""
+    if expr.kind == "With":
+        yield from expr.children[1:]
+    always = expr.children[:1] if expr.kind in ("If", "CaseWhen", "Coalesce") else expr.children
+    for child in always:
+        yield from _named(child)
+
+
+def _with(expr: Expr, of: Of) -> Compiled:
+    """An expression in which some others, which follow it, have names."""
+    return of(expr.children[0])
 
 
 def _in(expr: Expr, of: Of) -> Compiled:
@@ -136,6 +177,7 @@ LOGIC: Mapping[str, Entry] = {
     "If": _case,  # Catalyst has the children in the same order: condition, value, other value
     "CaseWhen": _case,
     "Coalesce": _coalesce,
+    "With": _with,
     "AtLeastNNonNulls": _at_least,
     "Greatest": _extreme("greatest"),
     "Least": _extreme("least"),

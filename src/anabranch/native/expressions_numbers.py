@@ -17,9 +17,10 @@ from anabranch.native.expressions_sql import (
     sql_type,
     unknown,
     unless,
+    walk,
     when,
 )
-from anabranch.native.tree import Compiled, Expr
+from anabranch.native.tree import Compiled, Expr, NotKnown
 
 
 def limits(kind: str) -> tuple[int, int]:
@@ -74,6 +75,19 @@ def _in_any_order(expr: Expr, of: Of) -> str | None:
 
 def _flat(expr: Expr) -> list[Expr]:
     return [one for child in expr.children for one in (_flat(child) if child.kind == expr.kind else [child])]
+
+
+def check_order(expr: Expr, known: dict[str, str]) -> None:
+    """Refuse a sum or a product of numbers that are in another order in one that is `known`.
+
+    Spark takes the two for the same, and computes one of them; those of floats are not the same.
+    """
+    for one in walk(expr):
+        several = one.kind in ("Add", "Multiply") and any(child.kind == one.kind for child in one.children)
+        if several and one.type not in INTEGERS:
+            key = f"{one.kind} {sorted(map(repr, _flat(one)))}"
+            if known.setdefault(key, repr(one)) != repr(one):
+                raise NotKnown(f"calls `{one.kind}` of the same numbers in two orders")
 
 
 _by_zero = when("{1} = 0")

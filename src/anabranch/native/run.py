@@ -133,7 +133,7 @@ class NativeRun:
 
 def _sound(column: pa.Array) -> tuple[pa.Array, np.ndarray | None]:
     """A raw column as DuckDB can read it, and where it is not the same: of what is not UTF-8 its functions die."""
-    if not pa.types.is_string(column.type):
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return column, None
     try:
         column.validate(full=True)
