@@ -112,8 +112,19 @@ def _read(
         reader = spark.read.format(form).options(**kept).option("__globPaths__", "false")  # names may look like globs
         if base and options.get("recursivefilelookup", "false").lower() != "true":
             reader = reader.option("basePath", base)  # columns that are names of folders begin below it
-        frames.append(reader.schema(own).load(some).select("*", *hidden))
+        frames += [reader.schema(own).load(each).select("*", *hidden) for each in _apart(some)]
     return reduce(DataFrame.unionByName, frames)
+
+
+def _apart(paths: list[str]) -> list[list[str]]:
+    """Those that look like globs by themselves: Spark reads all that are given with one, once more for each.
+
+    >>> _apart(["a.json", "b [1].json", "c.json"])
+    [['b [1].json'], ['a.json', 'c.json']]
+    """
+    odd = [path for path in paths if set("{}[]*?\\") & set(path)]
+    others = [path for path in paths if path not in odd]
+    return [*([path] for path in odd), *([others] if others else [])]
 
 
 def _by_base(paths: list[str], options: Mapping[str, str]) -> dict[str | None, list[str]]:
