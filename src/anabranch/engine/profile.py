@@ -82,6 +82,13 @@ PROFILE = (
         "number it was begun with.",
     ),
     Setting(
+        "spark.python.daemon.module",
+        "anabranch.engine.worker_daemon",
+        "Arrow, DuckDB, pandas and the engine are imported once and not by every worker; pyspark is not taken from a "
+        "zip file, which Python would compile each time.",
+        "local",
+    ),
+    Setting(
         "spark.databricks.delta.snapshotPartitions",
         "1",
         "Delta replays its log with 50 tasks unless told otherwise: seconds for each look at a small table.",
