@@ -13,7 +13,7 @@ from anabranch.engine.catalyst_tree import _value
 from anabranch.engine.chains import Defined, Expression, Generation, Projection, Selection
 from anabranch.engine.native_sql import _filters_first
 from anabranch.native.expressions import TABLE, compile_expr, known_type, sql_type
-from anabranch.native.expressions_numbers import check_order
+from anabranch.native.expressions_numbers import check_order, in_full
 from anabranch.native.expressions_patterns import pattern
 from anabranch.native.tree import Expr, NotKnown
 from native.decimal_cases import decimal_of, unscaled
@@ -291,17 +291,37 @@ def test_what_spark_computes_beforehand_is_doubted_beforehand() -> None:
     assert [name for name, one in found.items() if one.fetchall() == [(True,)]] == ["named", "on both sides"]
 
 
+def _total(*of: Expr) -> Expr:
+    return reduce(lambda left, right: Expr("Add", left.type, (left, right)), of)
+
+
 def test_floats_are_not_added_in_two_orders() -> None:
-    a, b, c = (Expr("AttributeReference", "double", name=name) for name in "abc")
-
-    def total(*of: Expr) -> Expr:
-        return reduce(lambda left, right: Expr("Add", "double", (left, right)), of)
-
+    a, b, c, named, halved = (Expr("AttributeReference", "double", name=name) for name in ("a", "b", "c", "n", "h"))
+    names = {"n": _total(a, b), "h": Expr("Abs", "double", (a,))}
     known: dict[str, str] = {}
-    for fine in (total(a, b, c), Expr("Abs", "double", (total(a, b, c),)), total(c, b), total(b, c), total(a, b, b)):
-        check_order(fine, known)
-    with pytest.raises(NotKnown):
-        check_order(Expr("Abs", "double", (total(c, b, a),)), known)
+    fine = [
+        *(_total(a, b, c), Expr("Abs", "double", (_total(a, b, c),)), _total(c, b), _total(b, c), _total(a, b, b)),
+        *(_total(named, c), _total(b, halved, c), _total(b, names["h"], c)),
+    ]
+    for one in fine:
+        check_order(one, names.get, known)
+    for other in (_total(c, b, a), _total(c, named), _total(c, names["h"], b)):
+        with pytest.raises(NotKnown):
+            check_order(Expr("Abs", "double", (other,)), names.get, known)
+
+
+def test_whole_numbers_are_doubted_through_the_names_of_sums() -> None:
+    """Spark puts the constant last, and `x + y` overflows."""
+    x, y, named = (Expr("AttributeReference", "int", name=name) for name in "xyn")
+    names = {"n": _total(x, _literal(5, "int"))}
+    full = in_full(Expr("Abs", "int", (_total(named, y),)), names.get)
+    assert full == Expr("Abs", "int", (_total(x, _literal(5, "int"), y),))
+    doubt = compile_expr(full, {"x": "x", "y": "y"}).doubt
+    row = "(SELECT -2147483645::INTEGER AS x, -5::INTEGER AS y)"
+    assert database().sql(f"SELECT {doubt} FROM {row}").fetchall() == [(True,)]
+    names |= {str(i): _total(*[Expr("AttributeReference", "int", name=str(i - 1))] * 2) for i in range(1, 40)}
+    with pytest.raises(NotKnown, match="too many"):
+        in_full(_total(Expr("AttributeReference", "int", name="39"), x), names.get)
 
 
 def test_a_constant_that_may_not_be_utf_8_is_not_known() -> None:

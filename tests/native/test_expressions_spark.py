@@ -48,6 +48,15 @@ def test_in_other_time_zones_too(spark: Any, zone: str) -> None:
         spark.conf.set("spark.sql.session.timeZone", before)
 
 
+@pytest.mark.parametrize("word", ["today", " NOW ", "epoch", "nonsense"])
+def test_words_for_times_are_sparks(spark: Any, word: str) -> None:
+    """Spark's optimizer knows some of them, also where the cast alone gives null."""
+    texts = [f"try_cast('{word}' AS {kind})" for kind in ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ")]
+    texts.append("try_cast(concat('to', 'day') AS DATE)")
+    assert all(isinstance(one, NotKnown) for one in compiled(spark.range(1), texts).values())
+    assert not isinstance(compiled(spark.range(1), ["try_cast('x' AS INT)"])["try_cast('x' AS INT)"], NotKnown)
+
+
 @pytest.mark.parametrize("least", [1, 2, 3])
 def test_rows_that_dropna_leaves(spark: Any, least: int) -> None:
     rows = [(None, 1.0, "a"), (None, None, None), (1, float("nan"), "b"), (2, float("nan"), None), (3, 0.0, "c")]

@@ -6,6 +6,7 @@ import gzip
 import random
 import re
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,15 @@ def test_a_packed_file_has_one_part(tmp_path: Path) -> None:
     assert [line for array in read_split(str(path)) for line in raw(array)] == [b"a", b"b"]
     with pytest.raises(ValueError, match="only one part"):
         list(read_split(str(path), 3, 4))
+
+
+@pytest.mark.parametrize("behind", [b"\0", b"\0" * 64, b"odd", gzip.compress(b"b")[:-1]])
+def test_a_packed_file_with_something_behind_its_end_is_not_read(tmp_path: Path, behind: bytes) -> None:
+    """Hadoop's reader raises of zeros, too."""
+    path = tmp_path / "x.gz"
+    path.write_bytes(gzip.compress(b"a\n") + behind)
+    with pytest.raises((EOFError, zlib.error)):
+        list(read_split(str(path)))
 
 
 def test_which_files_are_unpacked() -> None:

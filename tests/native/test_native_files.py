@@ -6,12 +6,15 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import StructType
 
 from anabranch.engine import native_files
 from anabranch.engine.checkpoint import Checkpoint
@@ -206,3 +209,37 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
     forget_left(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["offsets"]
+
+
+@pytest.mark.spark
+def test_records_put_aside_come_once_wherever_their_files_are(tmp_path: Path, spark: Any) -> None:
+    """Of several files in a folder whose name looks like a pattern, Spark reads all for each."""
+    from anabranch.engine.native_left import folder_aside, rows_aside
+
+    (tmp_path / "a [1] {2}").mkdir()
+    files = [folder_aside(tmp_path / "a [1] {2}") / f"{number}.parquet" for number in range(3)]
+    for number, file in enumerate(files):
+        pq.write_table(pa.table({"raw_1": [f"v{number}"]}), file)
+    with rows_aside(spark, StructType().add("raw_1", "string"), [str(file) for file in files]) as found:
+        assert sorted(row.raw_1 for frame in found for row in frame.collect()) == ["v0", "v1", "v2"]
+    assert not any(file.exists() for file in files)
+
+
+@pytest.mark.spark
+def test_lines_that_hadoop_may_leave_out_are_not_read_by_workers(tmp_path: Path, spark: Any) -> None:
+    from anabranch.engine.catalyst_nodes import analyzed
+    from anabranch.engine.native_documents import is_lines
+
+    longest = "mapreduce.input.linerecordreader.line.maxlength"
+
+    def read(**options: str) -> bool:
+        return is_lines(analyzed(spark.readStream.format("text").options(**options).load(str(tmp_path))))
+
+    assert read(maxFilesPerTrigger="5", wholeText="false")
+    assert not read(wholeText="true")
+    assert not read(**{longest: "12"})
+    spark.conf.set(longest, "12")
+    try:
+        assert not read()
+    finally:
+        spark.conf.unset(longest)

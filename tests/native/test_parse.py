@@ -281,6 +281,7 @@ def test_a_slice_is_read_as_it_is() -> None:
         (struct(("a", "long")), {"maxNestingDepth": "5"}, "option maxnestingdepth is not known"),
         (struct(("a", "long")), {"allowComments": "yes"}, "neither true nor false"),
         (struct(("a", "long")), {"locale": "de-DE"}, "option locale is not known"),
+        (struct(("a", "long")), {"timeZone": "Nonsense"}, "time zone Nonsense is not known"),
     ],
 )
 def test_what_is_refused(schema: dict[str, Any], options: dict[str, str], reason: str) -> None:

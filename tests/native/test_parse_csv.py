@@ -130,6 +130,8 @@ def test_very_long_lines_and_marks_are_doubted() -> None:
         ({"maxColumns": "1"}, "option maxcolumns"),
         ({"locale": "de"}, "option locale"),
         ({"charToEscapeQuoteEscaping": "x"}, "option chartoescapequoteescaping"),
+        ({"timeZone": "Nonsense"}, "option timezone"),
+        ({"header": "true", "unescapedQuoteHandling": "raise_error"}, "in the line of names too"),
     ],
 )
 def test_options_that_are_not_known(options: dict[str, str], words: str) -> None:

@@ -72,6 +72,9 @@ def _constant(node: Node, found: Expr) -> Expr:
         # Of some of these Spark raises where the call is reached, of others whatever the rows are, when it optimizes.
         return replace(found, detail={**found.detail, "never": f"calls `{found.kind}` of constants, which may raise"})
     value, known = _value(evaluated, found.type)
+    if value is None and found.kind == "Cast" and found.type in _TIMES and found.children[0].value is not None:
+        # Before it makes null of it, Spark's optimizer takes "today", "now" and their kin for what they say.
+        return replace(found, detail={**found.detail, "never": f"casts a word to {found.type}, which may be a time"})
     if known:
         return Expr("Literal", found.type, value=value)
     return replace(found, detail={**found.detail, "constant": "of a type that is not known"})
@@ -176,6 +179,7 @@ _ZONED = (
     "GetTimestamp",
     "TimestampAddInterval",
 )
+_TIMES = ("date", "timestamp", "timestamp_ntz")
 _ARITHMETIC = ["Add", "Subtract", "Multiply", "Divide", "IntegralDivide", "Remainder", "Pmod"]
 
 _DETAILS: Mapping[str, Callable[[Node], dict[str, str]]] = {

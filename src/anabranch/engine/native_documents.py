@@ -33,6 +33,8 @@ OF_FILES = frozenset(
 )
 #: Options under which a record is not a line of UTF-8, or a file may be left out.
 _NOT_LINES = ("multiline", "wholetext", "linesep", "encoding", "charset", "ignorecorruptfiles", "ignoremissingfiles")
+#: Settings of Hadoop's under which a line may be left out, or files of more names are unpacked.
+_OF_HADOOP = ("mapreduce.input.linerecordreader.line.maxlength", "io.compression.codecs")
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,20 @@ def is_lines(base: Node) -> bool:
     if kind(base) != "StreamingRelation":
         return False
     name, options = source_options(base)
-    return name.lower() == "text" and not _not_lines(options)
+    if name.lower() != "text" or options.keys() - OF_FILES - {*_NOT_LINES}:  # any other may be one of Hadoop's
+        return False
+    return not _not_lines(options) and not _hadoops(base)
 
 
 def _not_lines(options: Mapping[str, str]) -> list[str]:
     """The options under which records are not lines."""
     return [name for name in _NOT_LINES if options.get(name, "false").lower() != "false"]
+
+
+def _hadoops(base: Node) -> list[str]:
+    """The settings under which Hadoop's reader has other lines."""
+    settings = base.dataSource().sparkSession().sessionState().newHadoopConf()
+    return [key for key in _OF_HADOOP if settings.get(key)]
 
 
 def documents(catalyst: Catalyst, base: Node, needed: Sequence[Node]) -> Documents:
@@ -83,6 +93,8 @@ def documents(catalyst: Catalyst, base: Node, needed: Sequence[Node]) -> Documen
     name = name.lower()
     if odd := _not_lines(options):
         raise NotKnown(f"reads files of {name.upper()} with the option {odd[0]}")
+    if odd := _hadoops(base):
+        raise NotKnown(f"reads files of {name.upper()} with {odd[0]}")
     own = {key: value for key, value in options.items() if key not in OF_FILES and key not in _NOT_LINES}
     if not needed:
         raise NotKnown("reads no column of its files")

@@ -118,7 +118,8 @@ def rows_aside(session: SparkSession, types: StructType, files: Sequence[str]) -
     """Records that were put aside, if any were; their files are then removed."""
     reader = session.read.format("parquet").schema(types).option(*_NO_PATTERN)
     try:
-        yield [reader.load([f"file://{file}" for file in files])] if files else []
+        # One by one: of several that look like patterns, Spark reads all for each.
+        yield [reader.load(f"file://{file}") for file in files]
     finally:
         for file in files:
             Path(file).unlink(missing_ok=True)

@@ -20,7 +20,7 @@ from anabranch.engine.chains import Chain, Defined, Generation, Projection, Sele
 from anabranch.engine.native_documents import DOCUMENT, json_shape
 from anabranch.engine.paths import Path
 from anabranch.native.expressions import compile_expr
-from anabranch.native.expressions_numbers import check_order
+from anabranch.native.expressions_numbers import check_order, in_full
 from anabranch.native.expressions_sql import UTC, identifier, text
 from anabranch.native.program import DOUBT, NOW, RECORD, RECORDS, Instant, NativeFlow, Parse, Taken
 from anabranch.native.tree import Compiled, Expr, NotKnown
@@ -40,6 +40,7 @@ class Group:
     masks: dict[str, list[Compiled]] = field(default_factory=dict)  # which records flows take that compute nothing else
     asks_time: bool = False
     sums: dict[str, str] = field(default_factory=dict)  # of several numbers, in the order in which they are added
+    meanings: dict[str, Expr] = field(default_factory=dict)  # of columns that are computed for all flows
     _trees: dict[int, tuple[object, Expr]] = field(default_factory=dict)
     _types: dict[int, str] = field(default_factory=dict)
 
@@ -95,6 +96,7 @@ class FlowSql:
         self.named: list[int] = []  # columns that are computed, by SQL or not
         self._names = {number: _Named(name, (name,)) for number, name in (names or {}).items()}
         self._renamed: dict[int, int] = {}
+        self._meanings: dict[int, Expr] = {}  # of columns that are computed
         self._sql = RECORDS
         self._doubts = False
         self._chosen = False  # not every record is a row
@@ -241,11 +243,27 @@ class FlowSql:
 
     def _compile(self, owner: Defined | Selection | Generation, node: Node) -> Compiled:
         expression = self._read(self._known(self.group.tree(owner, node)))
-        check_order(expression, self.group.sums)
+        check_order(expression, self._meaning, self.group.sums)
+        if isinstance(owner, Defined):
+            self._meanings[owner.number] = expression
+            if self._whole:
+                self.group.meanings[f"c{owner.number}"] = expression
+        expression = self._read(in_full(expression, self._meaning))
         return compile_expr(expression, {name: self._attribute(name).sql for name in set(_attributes(expression))})
 
+    def _meaning(self, name: str) -> Expr | None:
+        """What a column was computed as, if it was."""
+        if name.isdigit():
+            root = self._root(int(name))
+            return self._meanings.get(root) or self.group.meanings.get(f"c{root}")
+        return self.group.meanings.get(name)
+
     def _read(self, expression: Expr) -> Expr:
-        """The expression with columns for the fields of records that are in it."""
+        """The expression with columns for the fields of records that are in it; such columns stay as they are."""
+        if expression.kind == "AttributeReference" and (
+            expression.name in self.reads or expression.name in self.group.reads
+        ):
+            return expression
         found = self._place(expression) if expression.kind in ("AttributeReference", "GetStructField") else None
         if found and found.place:
             name = ".".join(part.replace("\\", "\\\\").replace(".", "\\.") for part in found.place)

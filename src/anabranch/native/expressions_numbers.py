@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from hashlib import sha1
 
 from anabranch.native.expressions_decimals import arithmetic, rounding, signed, towards
 from anabranch.native.expressions_sql import (
@@ -21,6 +23,12 @@ from anabranch.native.expressions_sql import (
     when,
 )
 from anabranch.native.tree import Compiled, Expr, NotKnown
+
+#: What a name stands for, if it is one of a column that is computed.
+Names = Callable[[str], Expr | None]
+
+#: Numbers in a sum: with more, it takes longer to look through it than to leave it to Spark.
+_MOST_OPERANDS = 200
 
 
 def limits(kind: str) -> tuple[int, int]:
@@ -77,17 +85,63 @@ def _flat(expr: Expr) -> list[Expr]:
     return [one for child in expr.children for one in (_flat(child) if child.kind == expr.kind else [child])]
 
 
-def check_order(expr: Expr, known: dict[str, str]) -> None:
+def check_order(expr: Expr, names: Names, known: dict[str, str]) -> None:
     """Refuse a sum or a product of numbers that are in another order in one that is `known`.
 
-    Spark takes the two for the same, and computes one of them; those of floats are not the same.
+    Spark takes the two for the same, and computes one of them; those of floats are not the same. It looks through the
+    `names` of columns that are computed before.
     """
+    marks: dict[str, str] = {}
     for one in walk(expr):
-        several = one.kind in ("Add", "Multiply") and any(child.kind == one.kind for child in one.children)
-        if several and one.type not in INTEGERS:
-            key = f"{one.kind} {sorted(map(repr, _flat(one)))}"
-            if known.setdefault(key, repr(one)) != repr(one):
+        if one.kind in ("Add", "Multiply") and one.type not in INTEGERS and _is_long(one, names):
+            key = f"{one.kind} {sorted(_mark(operand, names, marks) for operand in _operands(one, names))}"
+            found = _mark(one, names, marks)
+            if known.setdefault(key, found) != found:
                 raise NotKnown(f"calls `{one.kind}` of the same numbers in two orders")
+
+
+def in_full(expr: Expr, names: Names) -> Expr:
+    """An expression in which a sum of whole numbers has those that it is made of under other names."""
+    if expr.kind in ("Add", "Multiply") and expr.type in INTEGERS and _is_long(expr, names):
+        _operands(expr, names)
+        children = [_meant(child, names, expr.kind) for child in expr.children]
+    else:
+        children = list(expr.children)
+    return replace(expr, children=tuple(in_full(child, names) for child in children)) if children else expr
+
+
+def _is_long(expr: Expr, names: Names) -> bool:
+    return any(_meant(child, names, expr.kind).kind == expr.kind for child in expr.children)
+
+
+def _meant(expr: Expr, names: Names, kind: str) -> Expr:
+    """What a name stands for, if that is of a kind; otherwise the expression itself."""
+    meant = names(expr.name) if expr.kind == "AttributeReference" else None
+    return meant if meant and meant.kind == kind else expr
+
+
+def _operands(expr: Expr, names: Names) -> list[Expr]:
+    found: list[Expr] = []
+    waiting = [expr]
+    while waiting:
+        one = waiting.pop()
+        if one.kind == expr.kind:
+            waiting += [_meant(child, names, expr.kind) for child in one.children]
+        else:
+            found.append(one)
+        if len(found) + len(waiting) > _MOST_OPERANDS:
+            raise NotKnown(f"calls `{expr.kind}` of too many numbers")
+    return found
+
+
+def _mark(expr: Expr, names: Names, marks: dict[str, str]) -> str:
+    """The same for the same expression, whatever parts of it have names; `marks` are those of names."""
+    if expr.kind == "AttributeReference" and (meant := names(expr.name)):
+        if expr.name not in marks:
+            marks[expr.name] = _mark(meant, names, marks)
+        return marks[expr.name]
+    inner = [_mark(child, names, marks) for child in expr.children]
+    return sha1(f"{replace(expr, children=())} {inner}".encode(), usedforsecurity=False).hexdigest()
 
 
 _by_zero = when("{1} = 0")

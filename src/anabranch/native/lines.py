@@ -7,10 +7,11 @@ A byte order mark at the start of the file is left out. The last line need not e
 
 from __future__ import annotations
 
-import gzip
+import zlib
 from collections.abc import Iterator
-from io import BufferedIOBase
+from io import BufferedIOBase, BufferedReader, RawIOBase
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -58,14 +59,41 @@ def read_split(path: str, start: int = 0, length: int | None = None) -> Iterator
     if path.endswith(".gz"):
         if start:
             raise ValueError(f"a part of {path} that begins at {start}: a packed file has only one part")
-        with gzip.open(path, "rb") as unpacked:
-            yield from _stream(unpacked, None, 0)
+        with open(path, "rb") as packed:
+            yield from _stream(BufferedReader(_Unpacked(packed), _NEAR), None, 0)
         return
     with open(path, "rb") as file:
         first = _behind_in(file, start) if start else 0
         last = None if length is None else _behind_in(file, start + length)
         file.seek(first)
         yield from _stream(file, None if last is None else last - first, first)
+
+
+class _Unpacked(RawIOBase):
+    """What a `.gz` holds. Python's own reader takes zeros behind the end; Hadoop's says that they are no gzip."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        self._begun = False  # there are bytes of a member that has not ended
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, space: Any) -> int:
+        while True:
+            packed = self._member.unconsumed_tail or self._member.unused_data or self._file.read(_NEAR)
+            if not packed and self._begun:
+                raise EOFError("the file ends before the end of what is packed")
+            if not packed:
+                return 0
+            if self._member.eof:
+                self._member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            found = self._member.decompress(packed, len(space))
+            self._begun = not self._member.eof
+            if found:
+                space[: len(found)] = found
+                return len(found)
 
 
 def _stream(file: BufferedIOBase, left: int | None, first: int) -> Iterator[pa.StringArray]:

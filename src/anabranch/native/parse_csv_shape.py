@@ -6,9 +6,8 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from zoneinfo import available_timezones
 
-from anabranch.native.parse_schema import Node, Refused, corrupt_column, options_of, read_schema
+from anabranch.native.parse_schema import Node, Refused, corrupt_column, is_zone, options_of, read_schema
 
 #: What may part the values of a line; Spark has more, and longer ones.
 _SEPARATORS = {",": ",", ";": ";", "|": "|", "\t": "\t", "\\t": "\t", ":": ":", "^": "^", "~": "~", "#": "#"}
@@ -144,7 +143,7 @@ def _is_known(name: str, value: str, options: Mapping[str, str], kinds: set[str]
     if name in _FORMATS:
         return _FORMATS[name] not in kinds
     if name == "timezone":
-        return value in available_timezones()
+        return is_zone(value)
     return name in _READ or value.upper() in _VALUES.get(name, ())
 
 
@@ -183,6 +182,8 @@ def heading_of(shape: CsvShape) -> Heading | None:
     options = options_of(shape.options)
     if not has_heading(options):
         return None
+    if options.get("unescapedquotehandling", "").upper() == "RAISE_ERROR":
+        raise Refused("quotes that are not escaped stop it, in the line of names too")
     comment = options.get("comment", "")
     if options.get("enforceschema", "true").lower() == "true":
         return Heading(comment)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from zoneinfo import available_timezones
 
 import pyarrow as pa
 
@@ -88,6 +89,15 @@ def is_utc(options: Mapping[str, str], zone: str) -> bool:
     return options_of(options).get("timezone", zone) in _UTC
 
 
+def is_zone(name: str) -> bool:
+    """Whether a name is certain to be that of a time zone: of another one Spark may raise.
+
+    >>> is_zone("Europe/Berlin"), is_zone("+00:00"), is_zone("Nonsense")
+    (True, True, False)
+    """
+    return name in _UTC or ("/" in name and name in available_timezones())
+
+
 def read_schema(schema: str, options: Mapping[str, str]) -> Node:
     """The tree of a schema; `Refused` if there is something in it, or in the options, that is not known here.
 
@@ -163,7 +173,10 @@ def _check_options(options: Mapping[str, str], kinds: set[str]) -> None:
         elif name in _FORMATS:
             if _FORMATS[name] in kinds:
                 raise Refused(f"option {name} is set")
-        elif name not in ("columnnameofcorruptrecord", "timezone"):
+        elif name == "timezone":
+            if not is_zone(value):
+                raise Refused(f"time zone {value} is not known")
+        elif name != "columnnameofcorruptrecord":
             raise Refused(f"option {name} is not known")
 
 
