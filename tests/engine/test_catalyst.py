@@ -6,9 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import ArithmeticException
 from pyspark.sql import functions as F
 
-from anabranch.engine.catalyst import Catalyst, check_version, describe, is_source, same_source, sources, views_read
+from anabranch.engine.catalyst import (
+    Catalyst,
+    check_version,
+    describe,
+    is_source,
+    meaning,
+    same_source,
+    sources,
+    views_read,
+)
 from anabranch.engine.catalyst_nodes import analyzed, identity, items, kind, nodes
 from anabranch.errors import SetupError
 
@@ -115,6 +125,14 @@ def test_meaning(spark: Any) -> None:
     assert not a.semanticEquals(c)
     assert not r.semanticEquals(s)
     assert r.equals(s)
+
+
+def test_a_meaning_is_told_also_of_what_overflows_while_it_is_optimized(spark: Any) -> None:
+    rows = spark.range(3).selectExpr("CAST(id AS INT) AS n")
+    first, second = (rows.selectExpr(f"n + {more} AS x").selectExpr("x + 2000000000") for more in (2000000000, 1))
+    with pytest.raises(ArithmeticException):
+        first._jdf.queryExecution().optimizedPlan()
+    assert meaning(first) == meaning(first) != meaning(second)
 
 
 def test_equal_plans(spark: Any) -> None:

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from copy import copy
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -117,8 +121,10 @@ def fingerprint(frame: DataFrame) -> str:
 def meaning(frame: DataFrame) -> str:
     """Equal for two frames that Spark would compute in the same way, however they are written."""
     execution = frame._jdf.queryExecution()  # noqa: SLF001
-    optimizer = execution.sparkSession().sessionState().optimizer()
-    text = optimizer.execute(execution.analyzed()).canonicalized().toString()
+    plan = execution.analyzed()
+    with suppress(PySparkException, Py4JJavaError):  # constants that overflow: the flow says so when it runs
+        plan = execution.sparkSession().sessionState().optimizer().execute(plan)
+    text = plan.canonicalized().toString()
     # A streaming source and a Python function are shown with the identity of their object.
     # Another password is not another query.
     return digest(re.sub(r"@[0-9a-f]{4,}|0x[0-9a-f]+|#\d+L?", "", hide(text)))
@@ -184,9 +190,9 @@ class _Classes:
 
 
 def catalyst_of(spark: SparkSession) -> Catalyst:
-    """What makes plans and expressions for a session: one for each, as every class costs messages to be found."""
-    found: Catalyst = said(spark, "catalyst", Catalyst)
-    return found
+    """What makes plans and expressions for a session. Every class costs messages to be found; they are found once."""
+    found: Catalyst = said(spark._jvm, "catalyst", lambda _: Catalyst(spark))  # noqa: SLF001
+    return found.of(spark)
 
 
 class Catalyst:
@@ -213,6 +219,12 @@ class Catalyst:
         self._new_number = getattr(getattr(self.e, "NamedExpression$"), "MODULE$").newExprId
         self._attribute_map = getattr(getattr(self.e, "AttributeMap$"), "MODULE$").apply
         self._pair = self._jvm.scala.Tuple2
+
+    def of(self, spark: SparkSession) -> Catalyst:
+        """The same for another session: each batch of a stream comes with one of its own."""
+        found = copy(self)
+        found._spark = spark  # noqa: SLF001
+        return found
 
     def seq(self, things: Iterable[Any]) -> Any:
         """A Scala sequence."""

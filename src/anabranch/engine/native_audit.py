@@ -47,7 +47,7 @@ def audit(native: NativePass, session: SparkSession, raw: pa.RecordBatch, now: d
 
 def _by_spark(native: NativePass, session: SparkSession, raw: pa.RecordBatch, now: datetime, checkpoint: Path) -> Found:
     with native.frame(session, pa.Table.from_batches([raw]), checkpoint) as left:
-        program = native.rest_by_spark(left, now)
+        program = native.again_by_spark("rest", left, now)
         batches = collect_arrow(program.frame)
     found: Found = {}
     for part in program.parts:

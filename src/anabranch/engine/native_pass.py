@@ -48,6 +48,9 @@ _AS_RDD = {"spark.sql.execution.arrow.localRelationThreshold": "0"}
 
 NativeMode = Literal["true", "audit"]
 
+#: What Spark computes instead of workers: what they left, or all of a batch.
+_What = Literal["rest", "batch"]
+
 
 def native_mode(session: SparkSession) -> NativeMode | None:
     """Whether workers may compute flows; None where they may not."""
@@ -64,23 +67,24 @@ class _Made:
     """A program over the raw records of one batch. To put it over those of the next takes a tenth of making it anew."""
 
     program: Program
-    path: tuple[Node, ...]  # to the leaf that has the records
+    leaf: Node  # that has the records
     places: int  # of the leaf in the plan
+    shapes: list[tuple[str, list[str]]]  # of the nodes on the way to the leaf
 
     @classmethod
     def of(cls, catalyst: Catalyst, program: Program, raw: DataFrame) -> _Made | None:
         """None if it cannot be told which records are those of the batch."""
         path = _path(raw)
         places = over(catalyst, analyzed(program.frame), path[-1], path[-1])[1] if path else 0
-        return cls(program, path, places) if places else None
+        return cls(program, path[-1], places, [_shape(node) for node in path]) if places else None
 
     def fits(self, raw: DataFrame) -> bool:
         """Whether other records come in the very same way."""
-        return [_shape(node) for node in _path(raw)] == [_shape(node) for node in self.path]
+        return [_shape(node) for node in _path(raw)] == self.shapes
 
     def over(self, catalyst: Catalyst, raw: DataFrame) -> Program:
         """The program over other records, which fit."""
-        old, new = self.path[-1], _path(raw)[-1]
+        old, new = self.leaf, _path(raw)[-1]
         pairs = zip(items(new.output()), items(old.output()), strict=True)
         records = catalyst.project([catalyst.alias(one, other.name(), like=other) for one, other in pairs], new)
         plan, places = over(catalyst, analyzed(self.program.frame), old, records)
@@ -114,7 +118,7 @@ class NativePass:
     make: Callable[[Catalyst, Mapping[Part, Node]], Program]
     files: Feed | None = None
     turns: Turns = field(default_factory=Turns)
-    _made: _Made | None = None
+    _made: dict[_What, _Made | None] = field(default_factory=dict)
 
     def by_spark(self, raw: DataFrame, now: datetime) -> Program:
         """The same flows as Spark computes them, over raw records."""
@@ -130,14 +134,15 @@ class NativePass:
         plans = {part: catalyst.at_time(one, now) for part, one in plans.items()}
         return self.make(catalyst, plans)
 
-    def rest_by_spark(self, raw: DataFrame, now: datetime) -> Program:
-        """The same over records that workers left, which come in the same way in every epoch."""
-        catalyst = catalyst_of(raw.sparkSession)
-        if self._made is not None and self._made.fits(raw):
-            return self._made.over(catalyst, raw)
-        made = self.by_spark(raw, now)
+    def again_by_spark(self, what: _What, frame: DataFrame, now: datetime) -> Program:
+        """The same over a batch, or raw records, which come in the same way in every epoch."""
+        catalyst = catalyst_of(frame.sparkSession)
+        known = self._made.get(what)
+        if known is not None and known.fits(frame):
+            return known.over(catalyst, frame)
+        made = self.by_spark(self.raw(frame) if what == "batch" else frame, now)
         if not self.work.program.asks_time:
-            self._made = _Made.of(catalyst, made, raw)
+            self._made[what] = _Made.of(catalyst, made, frame)
         return made
 
     def _unneeded(self) -> list[tuple[int, Node]]:
@@ -203,7 +208,7 @@ def stage_batch(
         if rest is None and not files:
             continue
         with native.frame(frame.sparkSession, rest, checkpoint.folder, files) as raw:
-            again = replace(wanted, parts=(made := native.rest_by_spark(raw, now)).parts)
+            again = replace(wanted, parts=(made := native.again_by_spark("rest", raw, now)).parts)
             # What went through the driver is small.
             staged.append(stage(again, made.frame, small=not files, task=f"driver-rest-{i}").staged)
             by_spark += (rest.num_rows if rest else 0) + count_rows(files)
@@ -273,7 +278,7 @@ def _sample(native: NativePass, frame: DataFrame, checkpoint: Checkpoint, epoch:
 def _by_spark(wanted: Wanted, program: Program, frame: DataFrame, *, small: bool, now: datetime) -> Staged:
     staged = [stage(wanted, frame, small=small).staged] if wanted.parts else []
     for i, native in enumerate(program.natives):
-        again = native.by_spark(native.raw(frame), now)
+        again = native.again_by_spark("batch", frame, now)
         task = f"driver-spark-{i}"
         staged.append(stage(replace(wanted, parts=again.parts), again.frame, small=small, task=task).staged)
     return _together(staged)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Batches that Spark computes alone after one of which the native pass could take too little, or cost too much.
+#: Batches that Spark computes alone after one of which the native pass could take too little, or cost too much: twice
+#: as many each time, until it is worth it again.
 _PAUSE = 20
+_LONGEST_PAUSE = 320
 
 #: CPU-milliseconds, measured (docs/decisions/0017): what Spark takes for records that are left to it, however few; what
 #: a native batch saves, and each of its records.
@@ -14,8 +16,8 @@ _SAVED = 35.0
 _SAVED_RECORD = 0.005
 
 #: What may be lost before the native pass is not tried for a while; and what is still lost when it is tried again.
-_MOST_LOST = 300.0
-_STILL_LOST = 250.0
+_MOST_LOST = 150.0
+_STILL_LOST = 100.0
 
 
 @dataclass
@@ -25,13 +27,17 @@ class Turns:
     Small batches with some record for Spark in most of them cost less if Spark computes all of it:
 
     >>> turns = Turns()
-    >>> for _ in range(6):
+    >>> for _ in range(3):
     ...     turns.passed(records=1000, left=True)
-    >>> [turns.is_sparks() for _ in range(40)].count(True)
+    >>> [turns.is_sparks() for _ in range(99)].count(True)
     20
+    >>> turns.passed(records=1000, left=True)
+    >>> [turns.is_sparks() for _ in range(99)].count(True)
+    40
     """
 
     _pause: int = 0
+    _next_pause: int = _PAUSE
     _lost: float = 0.0
 
     def is_sparks(self) -> bool:
@@ -42,12 +48,16 @@ class Turns:
         return True
 
     def too_much(self) -> None:
-        """A batch was more than the native pass could take."""
-        self._pause = _PAUSE
+        """A batch was more than the native pass could take, or than it is worth."""
+        self._pause = self._next_pause
+        self._next_pause = min(_LONGEST_PAUSE, 2 * self._pause)
 
     def passed(self, *, records: int, left: bool) -> None:
         """A batch went the native way; some of it was `left` to Spark, or nothing."""
         gain = _SAVED + _SAVED_RECORD * records - (_LEFT if left else 0)
         self._lost = max(0.0, self._lost - gain)
+        if not self._lost:
+            self._next_pause = _PAUSE
         if self._lost > _MOST_LOST:
-            self._pause, self._lost = _PAUSE, _STILL_LOST
+            self._lost = _STILL_LOST
+            self.too_much()
