@@ -34,6 +34,7 @@ from anabranch.engine.row_types import arrow_types
 from anabranch.engine.rows import Staged
 from anabranch.engine.session import LOCAL_CHECKPOINT
 from anabranch.engine.source_files_log import check_files
+from anabranch.engine.sources_at_rest import each_file_once
 from anabranch.engine.stateful import UPDATING
 from anabranch.engine.user_code import with_settings
 from anabranch.errors import StateError
@@ -134,13 +135,14 @@ def running(
 
 
 def stager(program: Program, checkpoint: Checkpoint | None = None) -> Stager:
-    """Stages batches of a program's frame; with a checkpoint, only those whose files are all there."""
+    """Stages batches of a program's frame; with a checkpoint, only those whose files are all there, each file once."""
     if checkpoint:
         forget_left(checkpoint.folder)
 
     def staged(frame: DataFrame, stagings: Mapping[str, Staging], key: EpochKey, *, small: bool) -> Staged:
         if checkpoint and stagings:
             check_files(checkpoint, key.epoch)
+            frame = each_file_once(frame, program.frame, checkpoint, key.epoch, repeatable=program.repeatable)
         small = small and program.repeatable
         return stage_batch(program, frame, stagings, key, small=small, checkpoint=checkpoint)
 

@@ -106,10 +106,27 @@ def _compiled(
     if document and asks and not document.has_letters and not parts_as_usual(catalyst.setting):
         return _nothing({c.part: "asks where in a file a record is" for c in chains})
     try:
+        if of_columns:
+            _check_choices(found, raw)
         columns = parquet_feed(catalyst, base, [node for _, node in raw], program) if of_columns else None
     except NotKnown as reason:
         return _nothing({c.part: str(reason) for c in chains})
     return NativeChains(program, tuple(found), raw, why, document, fields, columns)
+
+
+#: Types of which Spark may leave out rows of Parquet files that it would choose: what is said of a row group, or is in
+#: its dictionary, knows nothing of NaN, tells zero from minus zero, or is in milliseconds.
+_SKIPPED = ("float", "double", "timestamp")
+
+
+def _check_choices(chains: Sequence[Chain], raw: Sequence[tuple[int, Node]]) -> None:
+    """Refuse to choose rows of Parquet files where Spark does it as it reads: below an outer generator."""
+    if not any(kind in type_of(node).simpleString() for _, node in raw for kind in _SKIPPED):
+        return
+    for chain in chains:
+        outer = [i for i, step in enumerate(chain.steps) if isinstance(step, Generation) and step.outer]
+        if outer and any(isinstance(step, Selection) for step in chain.steps[: outer[-1]]):
+            raise NotKnown("chooses rows before it explodes them, which Spark does as it reads files of Parquet")
 
 
 def _tried(

@@ -5,9 +5,11 @@ Spark's file source keeps a list of the files it has read, by batch: reading jus
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import reduce
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -15,8 +17,8 @@ from pyspark.sql.types import StructType
 from anabranch.engine.archive import Cleaned, archived
 from anabranch.engine.catalyst import METADATA_COLUMN, Catalyst, catalyst_of, describe, is_source, source_options
 from anabranch.engine.catalyst_nodes import Node, analyzed, children_of, items, kind
-from anabranch.engine.source_files_log import entries, is_local, local_path
-from anabranch.errors import StateError
+from anabranch.engine.source_files_log import entries, entries_of, is_local, local_path
+from anabranch.errors import DataError, StateError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +41,48 @@ def files_read(checkpoint: Checkpoint, until: int) -> dict[str, list[str]] | Non
             return None
         lists[source] = sorted({entry["path"] for entry in entries(folder, until)})
     return lists
+
+
+def each_file_once(
+    batch: DataFrame, stream: DataFrame, checkpoint: Checkpoint, epoch: int, *, repeatable: bool
+) -> DataFrame:
+    """A batch of a stream, or its files read anew where Spark reads some of them twice.
+
+    Where the name of one looks like a glob, Spark's file source reads all others of the batch once more for it.
+    """
+    files = _files_of(checkpoint, epoch)
+    odd = [path for paths in files.values() if len(paths) > 1 for path in paths if _looks_like_glob(path)]
+    if not odd:
+        return batch
+    found = at_rest(batch.sparkSession, stream, files) if repeatable else None
+    if found is None:
+        raise DataError(
+            "SOURCE_NAMES_LIKE_GLOBS",
+            f"{unquote(odd[0])} has a name that Spark takes for a pattern, and would read other files twice for",
+            hint="rename it, without {}[]*? or backslash, and read all again: anabranch run --full-refresh-all; or let "
+            "each epoch read one file: maxFilesPerTrigger of 1",
+        )
+    catalyst = catalyst_of(batch.sparkSession)
+    return catalyst.frame(catalyst.at_time(analyzed(found), checkpoint.time(epoch)))
+
+
+def _files_of(checkpoint: Checkpoint, epoch: int) -> dict[str, list[str]]:
+    """For each source of files what it reads in one epoch: its offsets are numbers of batches in a log of its own."""
+    found: dict[str, set[str]] = {}
+    now, before = ((checkpoint.offsets(number) or "").splitlines() for number in (epoch, epoch - 1))
+    for number, source in enumerate(checkpoint.sources()):
+        until, start = (_log_offset(lines[number]) if number < len(lines) else -1 for lines in (now, before))
+        folder = checkpoint.folder / "sources" / str(number)
+        listed = [entry for batch in range(start + 1, until + 1) for entry in entries_of(folder, batch)]
+        found.setdefault(source, set()).update(entry["path"] for entry in listed)
+    return {source: sorted(paths) for source, paths in found.items()}
+
+
+def _log_offset(line: str) -> int:
+    """Where a source of files stands; -1 for one that has read nothing, or is another source."""
+    said = json.loads(line) if line != "-" else None
+    found = said.get("logOffset") if isinstance(said, dict) else None
+    return found if isinstance(found, int) else -1
 
 
 def at_rest(spark: SparkSession, frame: DataFrame, files: Mapping[str, list[str]] | None) -> DataFrame | None:
@@ -122,9 +166,14 @@ def _apart(paths: list[str]) -> list[list[str]]:
     >>> _apart(["a.json", "b [1].json", "c.json"])
     [['b [1].json'], ['a.json', 'c.json']]
     """
-    odd = [path for path in paths if set("{}[]*?\\") & set(path)]
+    odd = [path for path in paths if _looks_like_glob(path)]
     others = [path for path in paths if path not in odd]
     return [*([path] for path in odd), *([others] if others else [])]
+
+
+def _looks_like_glob(path: str) -> bool:
+    """Whether Spark takes a path, or the URL of one, for a glob."""
+    return bool(set("{}[]*?\\") & set(unquote(path)))
 
 
 def _by_base(paths: list[str], options: Mapping[str, str]) -> dict[str | None, list[str]]:
