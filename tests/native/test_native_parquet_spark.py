@@ -101,7 +101,8 @@ def test_files_of_parquet_are_read_as_spark_reads_them(tmp_path: Path, spark: An
 REFUSED = """
 @dp.table
 def names():
-    rows = spark.readStream.format("parquet").schema("id BIGINT, name STRING, pairs MAP<STRING, INT>")
+    columns = "id BIGINT, name STRING, pairs MAP<STRING, INT>, d DOUBLE, tags ARRAY<INT>"
+    rows = spark.readStream.format("parquet").schema(columns)
     return rows{0}.load(IN).select({1})
 """
 
@@ -117,6 +118,10 @@ def test_sources_of_parquet_that_are_left_to_spark(tmp_path: Path, spark: Any) -
         '|"id", F.xxhash64("name").alias("h")': "calls `XxHash64`",
         '|"id", "pairs"': "reads pairs, which is map<string,int>",
         '|"id", F.from_json("name", "a INT").alias("e")': "native",
+        # What a file says of a row group does not say that there is NaN in it.
+        '|"id", "d", "tags").where("d > 5").select("id", F.explode_outer("tags").alias("t")': "chooses rows before",
+        '|"id", "d", F.explode_outer("tags").alias("t")).where("d > 5").select("id", "t"': "native",
+        '|"id", "tags").where("id > 5").select("id", F.explode_outer("tags").alias("t")': "native",
         '.option("maxFilesPerTrigger", "1").option("recursiveFileLookup", "true")|"name"': "native",
     }
     (tmp_path / "in").mkdir()
