@@ -22,10 +22,9 @@ help: ## show this list
 demo: java $(READY) ## run the quickstart: a few thousand events into tables that move together
 	@$(VENV)/bin/python -m anabranch.cli.demo
 
-# Three processes, each with servers of its own, also on two cores: tests wait for other processes half of their time. A file
-# of tests stays in one of the three, for what its tests share.
+# Two processes, each with servers of its own; a file of tests stays in one, for what its tests share.
 test: java $(READY) ## run every test
-	@$(VENV)/bin/python -m pytest -n 3 --dist loadfile
+	@$(VENV)/bin/python -m pytest -n 2 --dist loadfile
 
 check: $(READY) ## look at the code: ruff, mypy --strict, who may import whom
 	@$(VENV)/bin/ruff check
