@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from anabranch.errors import DataError
+from native.native_project import native
 
 pytestmark = pytest.mark.spark
 
@@ -39,16 +40,13 @@ def odd_names(made: Any) -> Any:
     return made
 
 
-@pytest.mark.parametrize("native", ["false", "true"])
-def test_each_row_is_there_once(odd_names: Any, spark: Any, native: str) -> None:
+@pytest.mark.parametrize("mode", ["false", "true"])
+def test_each_row_is_there_once(odd_names: Any, spark: Any, mode: str) -> None:
     odd_names.write(CODE)
-    spark.conf.set("spark.anabranch.native", native)
-    try:
+    with native(spark, mode):
         odd_names.run()
         odd_names.feed([{"id": 21}])
         odd_names.run()
-    finally:
-        spark.conf.unset("spark.anabranch.native")
     rows = odd_names.rows("everything")
     assert sorted(row["id"] for row in rows) == [0, 1, 2, 3, 10, 11, 12, 13, 21]
     assert len({row["file_name"] for row in rows}) == 5

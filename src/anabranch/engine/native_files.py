@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from anabranch.engine.native_rows import CannotRead
-from anabranch.engine.source_files_log import entries, is_local, local_path
+from anabranch.engine.source_files_log import entries, is_local, local_path, log_offset
 from anabranch.native.lines import read_split, unreadable
 from anabranch.native.parse_csv_shape import Heading
 
@@ -156,11 +155,7 @@ def batch_splits(checkpoint: Checkpoint, epoch: int, tasks: int) -> list[Split] 
 def _offset(checkpoint: Checkpoint, epoch: int) -> int | None:
     """Where the one source of a channel stands; None where that is not known, or is not a source of files."""
     lines = (checkpoint.offsets(epoch) or "").splitlines()
-    if len(lines) != 1:
-        return None
-    said = json.loads(lines[0])
-    found = said.get("logOffset") if isinstance(said, dict) else None
-    return found if isinstance(found, int) else None
+    return log_offset(lines[0]) if len(lines) == 1 else None
 
 
 def dealt(splits: Sequence[Split], tasks: int) -> list[list[Split]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from anabranch.engine.chains import Chain, Generation, Part, Projection, Selecti
 from anabranch.engine.native_documents import DOCUMENT, LINE, Documents, documents, is_documents, is_lines
 from anabranch.engine.native_files import Feed, FileFeed, asks_for_part, parts_as_usual
 from anabranch.engine.native_parquet import ParquetFeed, is_parquet, parquet_feed
-from anabranch.engine.native_sql import FlowSql, Group, needed_of, raw_name
+from anabranch.engine.native_sql import FlowSql, Group, made, needed_of, raw_name
 from anabranch.native.program import NativeProgram, Parse, Taken
 from anabranch.native.tree import NotKnown
 
@@ -185,21 +185,12 @@ def _shared(group: Group, chains: Sequence[Chain]) -> FlowSql:
 def _ambiguous(chains: Sequence[Chain]) -> set[int]:
     """Columns that are not the same in all flows, with those that stand on them: the sides of a union share numbers."""
     steps = {id(step): step for chain in chains for step in chain.steps}
-    made = [(number, refers) for step in steps.values() for number, refers in _made(step)]
-    times = Counter(number for number, _ in made)
+    columns = [column for step in steps.values() for column in made(step)]
+    times = Counter(number for number, _ in columns)
     found = {number for number, count in times.items() if count > 1}
-    while more := {number for number, refers in made if number not in found and not found.isdisjoint(refers)}:
+    while more := {number for number, refers in columns if number not in found and not found.isdisjoint(refers)}:
         found |= more
     return found
-
-
-def _made(step: Projection | Selection | Generation) -> Iterator[tuple[int, Collection[int]]]:
-    """The columns that a step adds, each with those that it stands on."""
-    if isinstance(step, Projection):
-        yield from ((column.number, column.expression.refers) for column in step.defined)
-        yield from ((renamed.number, (renamed.of,)) for renamed in step.renamed)
-    elif isinstance(step, Generation):
-        yield from ((number, step.array.refers) for number, _ in step.added)
 
 
 #: Why a flow that parses nothing is left to Spark, which is as fast there.

@@ -8,7 +8,7 @@ every filter, so that it is seen at the end; see `native.run`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -330,21 +330,20 @@ def _filters_first(steps: Sequence[Step]) -> list[Step]:
     for step in steps:
         place = len(found)
         if isinstance(step, Selection) and step.condition.deterministic:
-            while place and step.condition.refers.isdisjoint(_added(found[place - 1])):
+            while place and step.condition.refers.isdisjoint(number for number, _ in made(found[place - 1])):
                 place -= 1
             place = next((n for n in range(place, len(found)) if isinstance(found[n], Generation)), len(found))
         found.insert(place, step)
     return found
 
 
-def _added(step: Step) -> set[int]:
-    """The columns that a step adds."""
-    match step:
-        case Projection():
-            return {column.number for column in step.defined} | {column.number for column in step.renamed}
-        case Generation():
-            return {number for number, _ in step.added}
-    return set()
+def made(step: Step) -> Iterator[tuple[int, Collection[int]]]:
+    """The columns that a step adds, each with those that it stands on."""
+    if isinstance(step, Projection):
+        yield from ((column.number, column.expression.refers) for column in step.defined)
+        yield from ((renamed.number, (renamed.of,)) for renamed in step.renamed)
+    elif isinstance(step, Generation):
+        yield from ((number, step.array.refers) for number, _ in step.added)
 
 
 def _mask(conditions: Sequence[Compiled]) -> tuple[str, list[str]]:

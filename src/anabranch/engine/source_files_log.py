@@ -37,6 +37,17 @@ def entries_of(folder: Path, epoch: int) -> list[dict[str, Any]]:
     return []
 
 
+def log_offset(line: str) -> int | None:
+    """The number of the newest batch in the log, from the offset of a source; None for one of another kind, or at none.
+
+    >>> log_offset('{"logOffset":3}'), log_offset("-"), log_offset('{"topic":{"0":7}}')
+    (3, None, None)
+    """
+    said = json.loads(line) if line != "-" else None
+    found = said.get("logOffset") if isinstance(said, dict) else None
+    return found if isinstance(found, int) else None
+
+
 def is_local(entry: Mapping[str, Any]) -> bool:
     """Whether the file of an entry is on this machine."""
     return bool(urlsplit(entry["path"]).scheme == "file")

@@ -5,7 +5,6 @@ Spark's file source keeps a list of the files it has read, by batch: reading jus
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from pyspark.sql.types import StructType
 from anabranch.engine.archive import Cleaned, archived
 from anabranch.engine.catalyst import METADATA_COLUMN, Catalyst, catalyst_of, describe, is_source, source_options
 from anabranch.engine.catalyst_nodes import Node, analyzed, children_of, items, kind
-from anabranch.engine.source_files_log import entries, entries_of, is_local, local_path
+from anabranch.engine.source_files_log import entries, entries_of, is_local, local_path, log_offset
 from anabranch.errors import DataError, StateError
 
 if TYPE_CHECKING:
@@ -71,18 +70,12 @@ def _files_of(checkpoint: Checkpoint, epoch: int) -> dict[str, list[str]]:
     found: dict[str, set[str]] = {}
     now, before = ((checkpoint.offsets(number) or "").splitlines() for number in (epoch, epoch - 1))
     for number, source in enumerate(checkpoint.sources()):
-        until, start = (_log_offset(lines[number]) if number < len(lines) else -1 for lines in (now, before))
+        until, start = (log_offset(lines[number]) if number < len(lines) else None for lines in (now, before))
+        batches = range(0 if start is None else start + 1, 0 if until is None else until + 1)
         folder = checkpoint.folder / "sources" / str(number)
-        listed = [entry for batch in range(start + 1, until + 1) for entry in entries_of(folder, batch)]
+        listed = [entry for batch in batches for entry in entries_of(folder, batch)]
         found.setdefault(source, set()).update(entry["path"] for entry in listed)
     return {source: sorted(paths) for source, paths in found.items()}
-
-
-def _log_offset(line: str) -> int:
-    """Where a source of files stands; -1 for one that has read nothing, or is another source."""
-    said = json.loads(line) if line != "-" else None
-    found = said.get("logOffset") if isinstance(said, dict) else None
-    return found if isinstance(found, int) else -1
 
 
 def at_rest(spark: SparkSession, frame: DataFrame, files: Mapping[str, list[str]] | None) -> DataFrame | None:
@@ -167,7 +160,7 @@ def _apart(paths: list[str]) -> list[list[str]]:
     [['b [1].json'], ['a.json', 'c.json']]
     """
     odd = [path for path in paths if _looks_like_glob(path)]
-    others = [path for path in paths if path not in odd]
+    others = [path for path in paths if not _looks_like_glob(path)]
     return [*([path] for path in odd), *([others] if others else [])]
 
 

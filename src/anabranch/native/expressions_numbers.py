@@ -103,7 +103,7 @@ def check_order(expr: Expr, names: Names, known: dict[str, str]) -> None:
 def in_full(expr: Expr, names: Names) -> Expr:
     """An expression in which a sum of whole numbers has those that it is made of under other names."""
     if expr.kind in ("Add", "Multiply") and expr.type in INTEGERS and _is_long(expr, names):
-        _operands(expr, names)
+        _operands(expr, names)  # refused if there are too many
         children = [_meant(child, names, expr.kind) for child in expr.children]
     else:
         children = list(expr.children)
