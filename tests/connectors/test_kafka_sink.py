@@ -177,8 +177,9 @@ def test_a_row_that_is_too_large_is_named_and_nothing_of_its_epoch_is_seen(kafka
     assert ids(target) == list(range(10))
 
 
+@pytest.mark.parametrize("heard", [False, True], ids=["heard at the end", "heard between rows"])
 def test_a_transaction_that_takes_too_long_is_sent_again(
-    kafka: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: bool
 ) -> None:
     target = spec(kafka, tmp_path, **{"kafka.transaction.timeout.ms": "1000"})
     sink = opened(target)
@@ -192,6 +193,8 @@ def test_a_transaction_that_takes_too_long_is_sent_again(
         for number, message in enumerate(rows):
             if number == 15_000:
                 time.sleep(2.5)  # longer than the broker allows
+            if heard and number == 15_100:
+                sink._sender(key(0))._producer.flush(10)  # the client learns of it, and takes no more rows
             yield message
 
     stalls = [True]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from anabranch.connectors.kafka_errors import confluent, is_login, told
+from anabranch.connectors.kafka_errors import confluent, is_login, listen, told
 from anabranch.errors import AnabranchError, ProjectError
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Cluster:
     def trouble(self, problem: BaseException, what: str) -> AnabranchError:
         """The error to raise for one of the client's."""
         if self._admin is not None:
-            self._admin.poll(0)  # complaints are handed over only now
+            listen(self._admin)  # complaints are handed over only now
         login, self._login = self._login, None
         return told(confluent().KafkaException(login) if login else problem, self._sink, what)
 

@@ -29,6 +29,26 @@ def extra_missing(extra: str, what: str, error: ImportError) -> SetupError:
     )
 
 
+def behind(error: BaseException | None) -> BaseException | None:
+    """The client's own exception, if that is what it is.
+
+    A client that gives up raises between two of the functions it calls back, and the second of them makes a
+    `SystemError` of it.
+    """
+    while isinstance(error, SystemError):
+        error = error.__cause__
+    return error if isinstance(error, confluent().KafkaException) else None
+
+
+def listen(client: Any) -> None:
+    """Let a client that has failed already say what else it has to say, to the functions it calls back."""
+    try:
+        client.poll(0)
+    except Exception as error:
+        if behind(error) is None:
+            raise
+
+
 def error_of(problem: BaseException) -> Any:
     """The client's own error inside an exception of its."""
     return problem.args[0] if problem.args else None
@@ -38,6 +58,11 @@ def is_fenced(problem: BaseException) -> bool:
     """Whether the broker has taken the transaction from this producer: another has its name, or time ran out."""
     codes = confluent().KafkaError
     return _code(problem) in (codes._FENCED, codes.PRODUCER_FENCED, codes.INVALID_PRODUCER_EPOCH)  # noqa: SLF001
+
+
+def is_fatal(problem: BaseException) -> bool:
+    """Whether the client only says that it has given up before, not why."""
+    return bool(_code(problem) == confluent().KafkaError._FATAL)  # noqa: SLF001
 
 
 def is_too_large(problem: BaseException) -> bool:

@@ -17,7 +17,15 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from anabranch.connectors.kafka_cluster import ANSWER_SECONDS, Cluster
-from anabranch.connectors.kafka_errors import confluent, is_fenced, is_too_large, topic_missing
+from anabranch.connectors.kafka_errors import (
+    behind,
+    confluent,
+    is_fatal,
+    is_fenced,
+    is_too_large,
+    listen,
+    topic_missing,
+)
 from anabranch.connectors.kafka_marker import Markers
 from anabranch.errors import CommitUnknown, DataError, SinkError
 
@@ -57,7 +65,7 @@ class Sender:
             try:
                 producer.init_transactions(ANSWER_SECONDS)
             except confluent().KafkaException as problem:
-                producer.poll(0)  # a refused password is told only here
+                listen(producer)  # a refused password is told only here
                 raise self._cluster.trouble(problem, "begin to write") from problem
             # From here on nothing of ours is open any more, so what the markers say is final.
             self.epoch = self._markers.epochs(self._id, self._cluster.transaction_seconds)
@@ -91,12 +99,14 @@ class Sender:
             self._produce(producer, messages)
             producer.produce(self._markers.topic, marker, self._id.encode(), 0, self._note)
             self._commit(producer)
-        except confluent().KafkaException as problem:
-            self.close_after(producer)
-            raise self._judged(problem, time.monotonic() - started) from problem
-        except BaseException:
-            self.close_after(producer)
-            raise
+        except BaseException as error:
+            refused = self.close_after(producer)
+            problem = behind(error)
+            if problem is None:
+                raise
+            # A client that has given up says only that it has; why is told by the next thing it is asked.
+            why = refused if refused is not None and is_fatal(problem) else problem
+            raise self._judged(why, time.monotonic() - started) from error
 
     def _produce(self, producer: Producer, messages: Iterable[Message]) -> None:
         send, topic, note = producer.produce, self._topic, self._note
@@ -144,13 +154,21 @@ class Sender:
                         raise self._unknown(problem) from problem
                     raise
 
-    def close_after(self, producer: Producer) -> None:
-        """Give a producer up after an error: aborted if that can be done at once, else ended by the next one."""
+    def close_after(self, producer: Producer) -> BaseException | None:
+        """Give a producer up after an error: aborted if that can be done at once, else ended by the next one.
+
+        Returns what kept it from being aborted.
+        """
         self.close()
         try:
             producer.abort_transaction(5.0)
-        except confluent().KafkaException:
+        except Exception as error:
+            problem = behind(error)
+            if problem is None:
+                raise
             producer.purge()  # its transaction is ended by the next `init_transactions`
+            return problem
+        return None
 
     def _judged(self, problem: Any, seconds: float) -> Exception:
         """What an error in a transaction means: to be tried again, or not."""
