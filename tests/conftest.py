@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import uuid
 from collections.abc import Iterator
@@ -10,14 +11,32 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 sys.path.insert(0, str(Path(__file__).parent))  # what several folders of tests share stands beside this file
 
+# JVMs of tests live for seconds or minutes: code compiled well for hours to come, and collecting garbage in parallel,
+# take two fifths of the processor for nothing.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 # Examples that failed once are kept in the repository, and tried first ever after.
-settings.register_profile("kept", database=DirectoryBasedExampleDatabase(Path(__file__).parent / "examples"))
+# None fails because the machine is slow.
+settings.register_profile(
+    "kept",
+    database=DirectoryBasedExampleDatabase(Path(__file__).parent / "examples"),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("kept")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_history() -> None:
+    """The end of a run waits until its last events are written: tests look for them, on any machine."""
+    from anabranch.store import history_writer
+
+    history_writer._LAST = 120.0
 
 
 @pytest.fixture(scope="session")

@@ -145,7 +145,7 @@ def run(*arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         env={**os.environ, **extra},
-        timeout=60,
+        timeout=240,
     )
 
 
@@ -196,15 +196,16 @@ def test_ctrl_c_exits_130_without_a_traceback(tmp_path: Path) -> None:
         "from anabranch.cli.verb import add_verb\napp = typer.Typer()\n"
         "def hang(at) -> None:\n"
         f"    pathlib.Path({str(ready)!r}).touch()\n"
-        "    time.sleep(60)\n"
+        "    time.sleep(600)\n"
         "frame.add_shared(app, [], 'A test.')\nadd_verb(app, hang)\nframe.app = app\nsys.exit(frame.main(['hang']))\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while not ready.exists() and time.monotonic() < until:
         time.sleep(0.01)
+    assert ready.exists()
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert err.startswith("error: interrupted (INTERRUPTED)\n")
     assert "Traceback" not in err

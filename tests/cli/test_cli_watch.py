@@ -23,25 +23,34 @@ from anabranch.engine.opened import open_project
 from anabranch.load.project import read_project
 from anabranch.store.ledger import OutputRecord
 
-#: A run without Spark: the events of one, at a speed that lets the table be drawn.
+#: A run without Spark: the events of one, each waited for until the table was drawn with it.
 RUN = """
 import sys, time
 from anabranch.cli.output import TextOutput
+from anabranch.cli.live import can_draw
 from anabranch.cli.progress import watching
 from anabranch.core.events import *
 from anabranch.core.events_data import SinkTold
 from anabranch.core.quality import FlowQuality
 
+written, write = [], sys.stderr.write
+sys.stderr.write = lambda text: (written.append(text), write(text))[1]
+
+def drawn():
+    before = len(written)
+    while can_draw(sys.__stderr__) and sum("\\x1b[2K" in text for text in written[before:]) < 2:
+        time.sleep(0.01)
+
 def work(listen):
     listen(Notice("starting Spark ..."))
-    time.sleep(0.3)
+    drawn()
     listen(RunStarted("shop", ("requests",)))
     quality = (FlowQuality("orders", "web", 102, {"positive": 2}, dropped=2, breaking=2),)
     for epoch in range(3):
         rows = {"orders": 100, "errors": 5}
         listen(EpochPublished("requests", 1, epoch, rows, {"stage": 0.2, "apply": 0.1}, 0.01, quality))
         listen(ChannelProgress("requests", epoch, 107, 10.0, 20.0, (SourceProgress("Kafka", 107, 7, "offsets"),)))
-        time.sleep(0.15)
+        drawn()
     listen(SinkTold("alerts", "3 rows\\x1b[2J kept"))
     print("said by the pipeline's own code")
     if "fail" in sys.argv:
@@ -70,7 +79,7 @@ def on_terminal(
         environment: Mapping[str, str] = {**inherited, "TERM": "xterm-256color", **extra}
         os.execve(sys.executable, [sys.executable, *arguments], environment)
     ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-    seen, asked, deadline = b"", False, time.monotonic() + 60
+    seen, asked, deadline = b"", False, time.monotonic() + 120
     try:
         while time.monotonic() < deadline:
             if select.select([terminal], [], [], 0.1)[0]:

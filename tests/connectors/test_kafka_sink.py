@@ -136,9 +136,12 @@ def test_over_tls_with_a_password(kafka: Any, tmp_path: Path, monkeypatch: pytes
     assert ids(SinkSpec("out", target.location, options=plain)) == [0, 1, 2]
 
     monkeypatch.setenv("KAFKA_PASSWORD", "tulip-bulb-78")
-    monkeypatch.setattr("anabranch.connectors.kafka_cluster.ANSWER_SECONDS", 5.0)
-    with pytest.raises(SinkError) as refused:
-        opened(target)
+    for seconds in (5.0, 20.0, 60.0):  # a broker that is slow to say no is taken for one that says nothing
+        monkeypatch.setattr("anabranch.connectors.kafka_cluster.ANSWER_SECONDS", seconds)
+        with pytest.raises(SinkError) as refused:
+            opened(target)
+        if refused.value.code != "KAFKA_UNREACHABLE":
+            break
     assert (refused.value.code, refused.value.retryable) == ("KAFKA_AUTHENTICATION", False)
     assert "tulip" not in str(refused.value.as_record())
 
@@ -181,7 +184,7 @@ def test_a_row_that_is_too_large_is_named_and_nothing_of_its_epoch_is_seen(kafka
 def test_a_transaction_that_takes_too_long_is_sent_again(
     kafka: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: bool
 ) -> None:
-    target = spec(kafka, tmp_path, **{"kafka.transaction.timeout.ms": "1000"})
+    target = spec(kafka, tmp_path, **{"kafka.transaction.timeout.ms": "3000"})
     sink = opened(target)
     messages = sink._messages
 
@@ -191,18 +194,18 @@ def test_a_transaction_that_takes_too_long_is_sent_again(
 
     def stalling(rows: Iterator[Any]) -> Iterator[Any]:
         for number, message in enumerate(rows):
-            if number == 15_000:
-                time.sleep(2.5)  # longer than the broker allows
-            if heard and number == 15_100:
-                sink._sender(key(0))._producer.flush(10)  # the client learns of it, and takes no more rows
+            if number == 5_000:
+                time.sleep(5)  # longer than the broker allows, which must be long enough for the other tries
+            if heard and number == 5_100:
+                sink._sender(key(0))._producer.flush(120)  # the client learns of it, and takes no more rows
             yield message
 
     stalls = [True]
     monkeypatch.setattr(sink, "_messages", once)
-    sink.apply(key(0), stage(sink, key(0), people(0, 20_000)))
+    sink.apply(key(0), stage(sink, key(0), people(0, 6_000)))
     assert stalls == []
-    assert len(seen(target, committed=False)) > 20_000
-    assert ids(target) == list(range(20_000))
+    assert len(seen(target, committed=False)) > 6_000
+    assert ids(target) == list(range(6_000))
 
 
 def test_a_producer_that_was_fenced_off_does_not_go_on(kafka: Any, tmp_path: Path) -> None:
@@ -237,7 +240,7 @@ messages = sink._messages
 def halted(key, receipt):
     for number, message in enumerate(messages(key, receipt)):
         if number == 900:
-            sink._sender(EpochKey("p-1", "main", 1, 1))._producer.flush(10)
+            sink._sender(EpochKey("p-1", "main", 1, 1))._producer.flush(120)
             print("half way", flush=True)
             time.sleep(600)
         yield message
@@ -282,10 +285,10 @@ def test_a_foreign_transaction_that_hangs_does_not_hide_a_marker_that_is_there(k
     sink = opened(target)
     sink.apply(key(0), stage(sink, key(0), people(0, 3)))
     dead = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "dead", "transaction.timeout.ms": 4000})
-    dead.init_transactions(10)
+    dead.init_transactions(60)
     dead.begin_transaction()
     dead.produce(target.options["marker.topic"], b'{"epoch": 0}', b"anabranch/other", 0)
-    dead.flush(10)
+    assert dead.flush(60) == 0
     assert opened(target).find(key(0)) is not None  # nothing of ours is hidden
     receipt = stage(sink, key(1), people(3, 3))
     sink.apply(key(1), receipt)

@@ -41,7 +41,7 @@ class Store:
         request = urllib.request.Request(
             f"{self.url}{path}", data=body, method=method, headers={"Content-Type": "text/plain"}
         )
-        with urllib.request.urlopen(request, timeout=10):
+        with urllib.request.urlopen(request, timeout=120):
             pass
 
 
@@ -52,7 +52,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out)
     try:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while not (found := re.search(r"Running on (http://127\.0\.0\.1:\d+)", log.read_text())):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < end, f"the server did not start:\n{log.read_text()}"
@@ -62,7 +62,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         yield store
     finally:
         process.kill()
-        process.wait(30)
+        process.wait(120)
 
 
 @pytest.fixture

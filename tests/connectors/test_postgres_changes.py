@@ -75,7 +75,9 @@ def staged(
 
 
 @pytest.mark.parametrize("merge", [NEWEST, FILLED, HISTORY, HISTORY_FILLED], ids=["newest", "filled", "hist", "both"])
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(epochs=st.lists(st.lists(delta.CHANGES, max_size=6), max_size=4))
 def test_changes_in_any_order_make_the_table_that_all_of_them_make(
     place: Place, merge: Merge, epochs: list[list[Any]]

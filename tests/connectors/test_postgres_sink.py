@@ -442,7 +442,7 @@ def test_a_deadlock_is_tried_again(
             pass
         rival.execute("LOCK TABLE people")  # each waits for the other; the sink notices first
         rival.commit()
-        worker.join(30)
+        worker.join(120)
     assert [each.already for each in result] == [False]
     assert rows_of(database) == [(1, "a")]
 

@@ -23,10 +23,12 @@ from anabranch.core.epoch import EpochKey, Receipt
 from anabranch.errors import AnabranchError, ProjectError, SinkError, StateError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
+from http_listener import nobody
 from webhook_receiver import Receiver
 
 SCHEMA = pa.schema([("id", pa.int64())])
-QUICK = {"patience": "0.4", "timeout": "0.2", "tries": "2", "batch": "2"}
+# Patient, so that no slow machine is taken for a receiver that does not answer.
+USUAL = {"patience": "600", "timeout": "120", "tries": "2", "batch": "2"}
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def key(epoch: int, generation: int = 1) -> EpochKey:
 
 
 def sink_at(folder: Path, url: str, *, declared: bool = True, **options: str) -> WebhookSink:
-    said = {"url": url, **QUICK, **options} if declared else {}
+    said = {"url": url, **USUAL, **options} if declared else {}
     sink = open_sink("webhook", SinkSpec("out", "webhook://out", "p-1", str(folder), said, declared))
     assert isinstance(sink, WebhookSink)
     if declared:
@@ -81,9 +83,12 @@ def test_rows_go_out_in_parts_with_a_key_and_headers(tmp_path: Path, receiver: R
 def test_what_may_pass_is_tried_again_with_the_same_key(
     tmp_path: Path, receiver: Receiver, answer: Any, on_failure: str
 ) -> None:
-    receiver.answers = [answer]
-    assert give(sink_at(tmp_path, receiver.url, on_failure=on_failure, patience="3"), 0, [1]) is None
-    assert receiver.keys == {"anabranch/p-1/main/1/out/0/0": 2}
+    receiver.answers, silent = [answer], answer in ("hang", "drip")
+    options = {"timeout": "0.5", "tries": "20"} if silent else {}
+    assert give(sink_at(tmp_path, receiver.url, on_failure=on_failure, **options), 0, [1]) is None
+    ((key, tries),) = receiver.keys.items()
+    assert key == "anabranch/p-1/main/1/out/0/0"
+    assert tries >= 2 if silent else tries == 2
     assert receiver.ids == [1]
 
 
@@ -92,11 +97,12 @@ def test_a_receiver_that_is_away_holds_no_epoch_up_for_long_and_gets_its_rows_la
     tmp_path: Path, receiver: Receiver, answer: Any
 ) -> None:
     receiver.always = answer
-    sink = sink_at(tmp_path, receiver.url)
+    silent = answer in ("hang", "drip")
+    sink = sink_at(tmp_path, receiver.url, **({"patience": "0.4"} if silent else {}))
     for epoch, rows in enumerate(([1, 2, 3], [4], [])):
         began = time.monotonic()
         note = give(sink, epoch, rows) or ""
-        assert time.monotonic() - began < 1.5
+        assert time.monotonic() - began < 60  # half of what one answer is waited for
         assert note.startswith("4 rows kept" if epoch else "3 rows kept")
     assert sink.latest(key(0)) == 1
     assert sink.leftovers(frozenset(), 9) == []  # what waits is nobody's leftover
@@ -128,17 +134,16 @@ def test_a_part_that_was_taken_is_not_sent_again(tmp_path: Path, receiver: Recei
 
 
 def test_no_receiver_at_all(tmp_path: Path) -> None:
-    with Receiver() as server:
-        url = server.url
-    assert "Connection" in (give(sink_at(tmp_path, url), 0, [1]) or "")
+    with nobody() as url:
+        assert "Connection" in (give(sink_at(tmp_path, url), 0, [1]) or "")
 
 
 def test_it_waits_as_long_as_it_is_asked_to(tmp_path: Path, receiver: Receiver) -> None:
     receiver.answers = [(429, {"Retry-After": "1"})]
-    sink = sink_at(tmp_path, receiver.url, patience="3")
+    sink = sink_at(tmp_path, receiver.url)
     began = time.monotonic()
     assert give(sink, 0, [1]) is None
-    assert 1.0 <= time.monotonic() - began < 2.5
+    assert time.monotonic() - began >= 1.0
     receiver.answers = [(503, {"Retry-After": "3600"})]
     assert give(sink, 1, [2]) is not None
     asked = len(receiver.requests)
@@ -310,7 +315,7 @@ def test_any_course_of_events_delivers_every_row_at_least_once_or_puts_it_aside(
     folder, expected = tmp_path_factory.mktemp("out"), list[int]()
     with Receiver(answers) as receiver, pytest.MonkeyPatch.context() as patch:
         for epoch, (rows, point) in enumerate(epochs):
-            sink = sink_at(folder, receiver.url, patience="0.05", tries="1")
+            sink = sink_at(folder, receiver.url, tries="1")
             receipt = stage(sink, key(epoch), rows)
             if point:
                 crash._hits.clear()
@@ -318,7 +323,7 @@ def test_any_course_of_events_delivers_every_row_at_least_once_or_puts_it_aside(
                 with pytest.raises(crash.CrashPointError) if rows else _nothing():
                     sink.apply(key(epoch), receipt)
                 patch.delenv(crash.VARIABLE)
-            sink_at(folder, receiver.url, patience="0.05", tries="1").apply(key(epoch), receipt)
+            sink_at(folder, receiver.url, tries="1").apply(key(epoch), receipt)
             expected += rows
         receiver.answers.clear()
         assert sink_at(folder, receiver.url).send_waiting() is None

@@ -39,7 +39,7 @@ class KafkaCase(Case):
 
         producer = Producer({"bootstrap.servers": spec.options["kafka.bootstrap.servers"]})
         producer.produce(spec.options["topic"], json.dumps(FOREIGN))
-        return producer.flush(10) == 0
+        return producer.flush(60) == 0
 
     @contextlib.contextmanager
     def refusing(self, spec: SinkSpec) -> Iterator[None]:

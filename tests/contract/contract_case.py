@@ -133,4 +133,4 @@ def apply_in_child(trial: Trial, at: EpochKey, receipt: Receipt, crashes: str) -
     what = json.dumps([trial.case.module, plain, [at.pipeline, at.channel, at.generation, at.epoch], receipt.to_json()])
     environment = {**os.environ, crash.VARIABLE: crashes}
     child = [sys.executable, str(Path(__file__).with_name("contract_child.py")), what]
-    return subprocess.run(child, env=environment, timeout=120, check=False).returncode
+    return subprocess.run(child, env=environment, timeout=280, check=False).returncode

@@ -89,7 +89,7 @@ def test_for_use_in_code(monkeypatch: pytest.MonkeyPatch) -> None:
         assert refused.value.hint
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=200)
 @given(st.text(min_size=4, max_size=30))
 @example("a\"b'c\\d/e f+g%h")
 @example("ünï-cödé-☃")

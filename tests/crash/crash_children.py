@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 120.0  # seconds after which a child that should have ended is taken to hang
+PATIENCE = 240.0  # seconds after which a child that should have ended is taken to hang
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ class Lake:
 
     folder: Path
     flows: str = FLOWS
-    lease: float = 30.0
+    lease: float = 600.0  # while a child is paused, none runs out and none is being renewed
     configuration: str = NO_RETRIES
     children: list[Child] = field(default_factory=list)
 
@@ -183,6 +183,12 @@ class Lake:
                 return child
             child.signal(signal.SIGCONT)
             assert child.wait().code == 0
+
+    def lease_of(self) -> tuple[int, float]:
+        """The token of the channel's last lease, and when it expires."""
+        with contextlib.closing(sqlite3.connect(f"file:{self.ledger_file}?mode=ro", uri=True)) as ledger:
+            [(token, expires)] = ledger.execute("SELECT token, expires FROM anabranch_channels").fetchall()
+            return token, expires
 
     def ledger_is_free(self) -> bool:
         """Whether nobody is inside a transaction that writes."""
@@ -337,6 +343,7 @@ def reading(lake: Lake, every: float = 0.02) -> Iterator[Eye]:
         try:
             while not done.wait(every):
                 eye.look()
+            eye.look()
         except BaseException as error:  # noqa: BLE001 - raised again by whoever started the reader
             failure.append(error)
 
@@ -349,4 +356,3 @@ def reading(lake: Lake, every: float = 0.02) -> Iterator[Eye]:
         thread.join()
     if failure:
         raise failure[0]
-    assert eye.looks > 0, "the reader saw nothing"

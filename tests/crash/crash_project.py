@@ -45,7 +45,7 @@ CHANNEL = "events"
 NO_RETRIES = "  spark.sql.pipelines.maxFlowRetryAttempts: 0\n"
 
 
-def make_project(folder: Path, *, lease: float = 30.0, flows: str = FLOWS, configuration: str = NO_RETRIES) -> None:
+def make_project(folder: Path, *, lease: float = 600.0, flows: str = FLOWS, configuration: str = NO_RETRIES) -> None:
     """Write the project; `configuration` is YAML for its settings."""
     (folder / "transformations").mkdir(parents=True)
     (folder / "landing").mkdir()

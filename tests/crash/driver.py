@@ -185,6 +185,7 @@ def without_spark() -> None:
         (channel, "make_program", program),
         (channel, "tell_changes", lambda *_: None),
         (channel, "options_of_sources", lambda _frame: []),
+        (channel, "source_numbers", lambda _frame: (0,)),
         (channel, "stager", lambda *_: stage),
         (channel, "_start", start),
     ):

@@ -15,7 +15,7 @@ import pytest
 from crash_harness import Lake
 from crash_model import TABLES
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
 
 def _torn(file: Path) -> None:

@@ -22,7 +22,7 @@ from crash_model import TABLES, compare
 from anabranch.core.crash import POINTS
 from anabranch.errors import StateError
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
 BEFORE = {"recovering": "decided", "discarding": "staged"}
 

@@ -14,7 +14,7 @@ from crash_model import TABLES, compare
 from anabranch import read
 from anabranch.errors import StateError
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
 
 ACTS: dict[str, Callable[[Lake, str, str], None]] = {

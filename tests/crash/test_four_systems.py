@@ -21,7 +21,7 @@ from crash_model import Rows
 from anabranch import read
 from anabranch.core.crash import POINTS
 
-pytestmark = [pytest.mark.crash, pytest.mark.postgres]
+pytestmark = [pytest.mark.crash, pytest.mark.postgres, pytest.mark.timeout(900)]  # sixty starts in one
 
 FLOWS = '''"""Every event, its errors, the slow ones, and a copy, each to another system."""
 

@@ -16,7 +16,7 @@ from crash_model import TABLES
 
 from anabranch.core.crash import POINTS
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
 #: What must have happened before, for a start to pass the point at all.
 BEFORE = {"recovering": "decided", "discarding": "staged"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import sqlite3
 import time
 from collections.abc import Callable
 
@@ -13,7 +12,7 @@ from crash_children import Child, race, wait_until
 from crash_harness import Lake, reading
 from crash_model import TABLES
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
 #: Where a process can be paused with nothing locked.
 PAUSES = ("recovered", "read", "staging", "staged", "decided", "applying", "committed", "applied", "published")
@@ -34,7 +33,7 @@ def test_a_sleeper_that_was_replaced_writes_nothing(point: str, lake: Lake) -> N
     lake.finish()
     with reading(lake):
         sleeper = lake.paused(point)
-        token = _token(lake)
+        token, _ = lake.lease_of()
         _take_over(lake)
         assert lake.eye.seen == lake.inputs - 1
         rows = {table: lake.rows(table) for table in TABLES}
@@ -64,7 +63,7 @@ def test_a_sleeper_that_nobody_replaced_goes_on(lake: Lake) -> None:
     lake.land(2)
     sleeper = lake.start(crash="decided:stop")
     sleeper.until_stopped()
-    before = _expires(lake)
+    _, before = lake.lease_of()
     wait_until(lambda: before < time.time())
     sleeper.signal(signal.SIGCONT)
     assert sleeper.wait().code == 0
@@ -149,23 +148,6 @@ def _start_when_free(lake: Lake, crash: str) -> Child:
         return child
     child.wait().refused("LOCK_HELD")
     return _start_when_free(lake, crash)
-
-
-def _token(lake: Lake) -> int:
-    return _channel(lake)[0]
-
-
-def _expires(lake: Lake) -> float:
-    return _channel(lake)[1]
-
-
-def _channel(lake: Lake) -> tuple[int, float]:
-    ledger = sqlite3.connect(f"file:{lake.ledger_file}?mode=ro", uri=True)
-    try:
-        [row] = ledger.execute("SELECT token, expires FROM anabranch_channels").fetchall()
-        return row[0], row[1]
-    finally:
-        ledger.close()
 
 
 def _files_named(lake: Lake, token: int) -> set[str]:

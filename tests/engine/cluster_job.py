@@ -27,7 +27,7 @@ OUTPUTS = {"every": None, "odd": "is_odd"}  # the mask of each
 TASKS = 2
 BEFORE_TROUBLE = 5 * ROW_GROUP_ROWS // 2  # rows of a task, enough for each output to have begun a file
 ROWS = TASKS * (BEFORE_TROUBLE + ROW_GROUP_ROWS // 2)
-SECONDS = 60.0
+SECONDS = 200.0
 
 
 def sink_at(lake: Path, output: str) -> DeltaSink:

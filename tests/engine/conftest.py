@@ -54,7 +54,7 @@ class Made:
 
         return run(self.project, once=True, listener=self.events.append)
 
-    def until(self, holds: Callable[[], bool], seconds: float = 60.0) -> None:
+    def until(self, holds: Callable[[], bool], seconds: float = 200.0) -> None:
         """Wait until something holds; not for ever."""
         end = time.monotonic() + seconds
         while not holds():

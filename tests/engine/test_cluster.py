@@ -86,7 +86,7 @@ def server(folder: Path, name: str, *arguments: str) -> Iterator[Path]:
 
 def said(log: Path, pattern: str) -> str:
     """What a server said, waited for."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + 200
     while not (found := re.search(pattern, log.read_text())):
         assert time.monotonic() < end, f"not said in time: {pattern}\n{log.read_text()}"
         time.sleep(0.05)
@@ -111,7 +111,7 @@ def stage(master: str, tmp_path: Path, troubles: list[str], settings: Mapping[st
     lake.mkdir()
     marks.mkdir()
     said = {"master": master, "troubles": troubles, "lake": str(lake), "marks": str(marks), "settings": settings}
-    done = subprocess.run([sys.executable, str(JOB), json.dumps(said)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, str(JOB), json.dumps(said)], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr + (marks / "spark.log").read_text()[-5000:]
     receipts = {name: Receipt.from_json(text) for name, text in json.loads(done.stdout).items()}
     begun: dict[str, dict[str, set[str]]] = {}
@@ -127,7 +127,7 @@ def stage(master: str, tmp_path: Path, troubles: list[str], settings: Mapping[st
 
 def await_end(processes: list[int]) -> None:
     there = [psutil.Process(pid) for pid in processes if psutil.pid_exists(pid)]
-    _, alive = psutil.wait_procs(there, timeout=30)
+    _, alive = psutil.wait_procs(there, timeout=120)
     assert not alive, "the cluster did not end the job's processes"
 
 

@@ -106,7 +106,8 @@ def test_the_environment_is_that_of_everything(made: Any) -> None:
     assert other.cut().arrow("bronze.order")["id"].to_pylist() == [2]
     assert not (made.root / "lake").exists()
     other.run(await_termination=False)
-    (made.root / "elsewhere" / "b.json").write_text('{"id": 3}')
+    (made.root / "elsewhere" / ".b").write_text('{"id": 3}')
+    (made.root / "elsewhere" / ".b").rename(made.root / "elsewhere" / "b.json")  # whole, or not there
     made.until(lambda: other.status()[0]["epoch"] == 1)
     other.stop()
     assert sorted(other.cut().arrow("bronze.order")["id"].to_pylist()) == [2, 3]

@@ -76,7 +76,7 @@ def submit(project: Path, master: str, *options: str) -> subprocess.CompletedPro
     command = [*words[:place], *options, *words[place:]]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYSPARK_")}
     environment |= {"SPARK_LOCAL_IP": "127.0.0.1"}
-    return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=280)
 
 
 def new_project(folder: Path) -> Path:
@@ -131,7 +131,7 @@ def test_without_the_jars_it_says_what_to_do(tmp_path: Path) -> None:
     project = new_project(tmp_path / "orders")
     words = shlex.split(job.submit_command(["--project", str(project)]))
     place = words.index("--jars")
-    done = subprocess.run([*words[:place], *words[place + 2 :]], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*words[:place], *words[place + 2 :]], capture_output=True, text=True, timeout=280)
     assert done.returncode == 2, done.stderr
     said = done.stdout + done.stderr  # spark-submit may put what Python says on stderr among its own output
     assert "DELTA_MISSING" in said

@@ -137,7 +137,7 @@ profile_table(sys.argv[1], "orders", Asked(since_last=True), lambda job: None)
 
 
 def test_a_job_that_was_killed_looks_at_the_same_again(shop: Shop) -> None:
-    killed = subprocess.run([sys.executable, "-c", _KILLED, str(shop.folder)], check=False, timeout=60)
+    killed = subprocess.run([sys.executable, "-c", _KILLED, str(shop.folder)], check=False, timeout=240)
     assert killed.returncode == -signal.SIGKILL
     assert _jobs(shop) == [(None, "3", "running")]
     shop.epochs([_orders(7)])

@@ -233,5 +233,5 @@ def test_the_jvm_goes_when_this_process_is_killed(tmp_path: Path) -> None:
         children = psutil.Process(process.pid).children()  # the JVM has some, now and then, of Hadoop's own
         assert [child.name() for child in children] == ["java"]
         process.send_signal(signal.SIGKILL)
-    gone, alive = psutil.wait_procs(children, timeout=30)
+    gone, alive = psutil.wait_procs(children, timeout=120)
     assert (len(gone), alive) == (1, [])

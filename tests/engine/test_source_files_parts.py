@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anabranch.core.epoch import EpochKey
 from anabranch.core.events import Event
 from anabranch.core.events_data import FilesKept
 from anabranch.engine.archive import Cleaned, Cleaner, archived, move_aside
 from anabranch.engine.checkpoint import Checkpoint
 from anabranch.engine.source_files import UNFINISHED
+from anabranch.engine.source_files_errors import check_files
 from anabranch.engine.source_files_letters import Letters
 from anabranch.engine.source_files_names import not_ending
+from anabranch.errors import DataError, StateError
 
 HOW = {
     "format": "json",
@@ -111,10 +115,27 @@ class Folder:
         return path
 
     def read(self, epoch: int, *files: Path, place: int = 0, compact: bool = False) -> None:
-        log = self.checkpoint.folder / "sources" / str(place) / f"{epoch}{'.compact' if compact else ''}"
+        """An epoch whose number is that of the batch in the log of one place."""
+        self.log(epoch, *files, place=place, compact=compact)
+        before = (self.checkpoint.offsets(epoch) or self.checkpoint.offsets(epoch - 1) or "").splitlines()
+        numbers = [-1 if line == "-" else json.loads(line)["logOffset"] for line in before]
+        numbers += [-1] * (place + 1 - len(numbers))
+        numbers[place] = epoch
+        self.offsets(epoch, *numbers)
+
+    def log(self, batch: int, *files: Path, place: int = 0, compact: bool = False) -> None:
+        """A batch in the log of a source."""
+        log = self.checkpoint.folder / "sources" / str(place) / f"{batch}{'.compact' if compact else ''}"
         log.parent.mkdir(parents=True, exist_ok=True)
-        lines = [self._entry(file, epoch) for file in files]
+        lines = [self._entry(file, batch) for file in files]
         log.write_text("\n".join(["v1", *lines]))
+
+    def offsets(self, epoch: int, *batches: int) -> None:
+        """Where each source stands after an epoch, by the batches of its log."""
+        path = self.checkpoint.folder / "offsets" / str(epoch)
+        path.parent.mkdir(exist_ok=True)
+        lines = ["-" if batch < 0 else json.dumps({"logOffset": batch}) for batch in batches]
+        path.write_text("\n".join(["v1", "{}", *lines]))
 
     def _entry(self, file: Path, epoch: int) -> str:
         told: dict[str, Any] = {"path": file.as_uri(), "timestamp": file.stat().st_mtime_ns // 1_000_000}
@@ -201,6 +222,105 @@ def test_two_readers_of_a_folder_must_both_have_read_a_file(tmp_path: Path) -> N
     made.read(1, file, place=1)
     made.cleaner.after(1)
     assert made.left == set()
+
+
+def test_files_that_were_listed_for_an_epoch_to_come_are_left_where_they_are(tmp_path: Path) -> None:
+    """A source with nothing new for some epochs is behind them with its log: its next batch is not theirs."""
+    made = Folder(tmp_path, clean="delete")
+    first, next_one = made.file("a.json"), made.file("b.json")
+    made.log(0, first)
+    made.offsets(0, 0)
+    made.offsets(1, 0)
+    made.log(1, next_one)  # listed for epoch 2, which is killed then
+    made.cleaner.after(1)
+    assert made.left == {"a.json", "b.json"}
+    made.cleaner.catch_up(1)
+    assert made.left == {"b.json"}
+    made.offsets(2, 1)
+    made.cleaner.after(2)
+    assert made.left == set()
+
+
+def test_all_files_of_an_epoch_that_was_listed_twice_are_moved(tmp_path: Path) -> None:
+    """Killed between the log and the offsets, a source lists what has come since as one more batch."""
+    made = Folder(tmp_path)
+    files = [made.file(f"{n}.json") for n in range(3)]
+    for number in range(3):
+        made.log(number, files[number])
+    made.offsets(0, 1)
+    made.cleaner.after(0)
+    assert made.left == {"2.json"}
+    made.offsets(1, 2)
+    made.cleaner.catch_up(1)
+    assert made.left == set()
+
+
+def test_a_source_in_two_places_has_one_log(tmp_path: Path) -> None:
+    """Between them is another source, whose files are not to be moved."""
+    made = Folder(tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "x.json").write_text("x")
+    own = Cleaned.of(made.options)
+    cleaner = Cleaner("c", made.checkpoint, [own, own, Cleaned.of({"path": str(other)})], made.events.append)
+    made.checkpoint.claim(EpochKey("p", "c", 1, 0), "ledger", ("in", "in", "other"), (0, 0, 1))
+    made.log(0, made.file("a.json"), place=0)
+    made.log(0, other / "x.json", place=1)
+    made.offsets(0, 0, 0, 0)
+    cleaner.after(0)
+    assert made.left == set()
+    assert set(made.old) == {"a.json"}
+    assert (other / "x.json").exists()
+    assert made.events == []
+
+
+def test_files_of_an_epoch_that_are_gone(tmp_path: Path) -> None:
+    """Whatever their batch is called in the log of their source; those of other epochs may be gone."""
+    made = Folder(tmp_path)
+    files = [made.file(f"{n}.json") for n in range(4)]
+    made.log(0, files[0], place=0)
+    made.log(0, files[1], place=1)
+    made.log(1, files[2], place=1)
+    made.log(2, files[3], place=1)
+    made.offsets(0, 0, -1)
+    made.offsets(1, 0, 1)
+    made.offsets(2, 0, 2)
+    for epoch, file in ((0, files[0]), (1, files[1]), (1, files[2]), (2, files[3])):
+        file.unlink()
+        for each in range(3):
+            with pytest.raises(DataError, match=file.name) if each == epoch else nullcontext():
+                check_files(made.checkpoint, each)
+        file.write_text("x")
+
+
+def test_how_much_an_epoch_reads(tmp_path: Path) -> None:
+    made = Folder(tmp_path)
+    for place, sizes in enumerate([(1,), (10, 100, 1000)]):
+        for number, size in enumerate(sizes):
+            made.log(number, made.file(f"{place}-{number}.json", "x" * size), place=place)
+    made.offsets(0, 0, -1)
+    made.offsets(1, 0, 1)
+    made.offsets(2, 0, 2)
+    made.offsets(3, 0, 2)
+    assert [made.checkpoint.input_bytes(epoch) for epoch in range(4)] == [1, 110, 1000, 0]
+    assert made.checkpoint.input_bytes(4) is None
+    (made.checkpoint.folder / "offsets" / "4").write_text('v1\n{}\n{"logOffset":0}\n{"topic":{"0":7}}')
+    assert made.checkpoint.input_bytes(4) is None
+
+
+def test_which_source_is_which_is_kept_with_the_checkpoint(tmp_path: Path) -> None:
+    checkpoint, key = Checkpoint(tmp_path / "checkpoint"), EpochKey("p", "c", 1, 0)
+    checkpoint.claim(key, "ledger", ("in", "in", "other"), (0, 0, 1))
+    checkpoint.claim(key, "ledger", ("in", "in", "other"), (0, 0, 1))
+    assert [checkpoint.log(place).name for place in range(3)] == ["0", "0", "1"]
+    with pytest.raises(StateError, match=r"in \(1\)") as told:
+        checkpoint.claim(key, "ledger", ("in", "in", "other"), (0, 1, 2))
+    assert told.value.code == "SOURCES_CHANGED"
+    marker = checkpoint.folder / "anabranch.json"
+    older = {name: value for name, value in json.loads(marker.read_text()).items() if name != "numbers"}
+    marker.write_text(json.dumps(older))
+    checkpoint.claim(key, "ledger", ("in", "in", "other"), (0, 0, 1))
+    assert json.loads(marker.read_text())["numbers"] == [0, 0, 1]
 
 
 def test_trouble_is_told_and_fails_nothing(tmp_path: Path) -> None:

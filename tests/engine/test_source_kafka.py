@@ -19,7 +19,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
 
 pytestmark = pytest.mark.spark
 
-#: Spark waits a minute for brokers by default.
+#: New partitions are seen soon.
+CURRENT = {"kafka.metadata.max.age.ms": "300"}
+
+#: Spark waits a minute for brokers by default; where none will answer, that is too long.
 IMPATIENT = {
     "kafka.default.api.timeout.ms": "4000",
     "kafka.request.timeout.ms": "3000",
@@ -42,7 +45,7 @@ def send(bootstrap: str, topic: str, rows: list[bytes], partition: int = 0) -> N
     producer = Producer({"bootstrap.servers": bootstrap})
     for number, row in enumerate(rows):
         producer.produce(topic, row, f"k{number}", partition, headers=[("from", b"test")], timestamp=1_700_000_000_000)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
 
 def as_json(first: int, count: int) -> list[bytes]:
@@ -61,7 +64,7 @@ def project(topic: str, bootstrap: str, out: str) -> str:
     def rows():
         return sources.kafka(
             {topic!r}, {bootstrap!r}, max_per_trigger=40, value="json", schema="id INT, name STRING",
-            options={IMPATIENT!r},
+            options={CURRENT!r},
         )
 
     @dp.table
@@ -93,7 +96,7 @@ def test_every_row_once_through_two_tables_and_a_topic(made: Any, kafka: Any) ->
     send(kafka.bootstrap, topic, as_json(50, 10), 1)
     assert made.run().epochs == 2  # the rate limit
     client = admin(kafka.bootstrap)
-    client.create_partitions([NewPartitions(topic, 3)])[topic].result(10)
+    client.create_partitions([NewPartitions(topic, 3)])[topic].result(60)
     send(kafka.bootstrap, topic, as_json(60, 5), 2)
     made.run()
     assert made.run().epochs == 0
@@ -106,7 +109,7 @@ def test_every_row_once_through_two_tables_and_a_topic(made: Any, kafka: Any) ->
     assert (place["header"], place["from"], place["timestamp"].timestamp()) == ("from", b"test", 1_700_000_000)
 
     send(kafka.bootstrap, topic, as_json(65, 6), 0)
-    client.delete_records([TopicPartition(topic, 0, 53)])[TopicPartition(topic, 0)].result(10)
+    client.delete_records([TopicPartition(topic, 0, 53)])[TopicPartition(topic, 0)].result(60)
     with pytest.raises(AnabranchError) as lost:
         made.run()
     assert lost.value.code == "SOURCE_DATA_LOST"
@@ -158,32 +161,38 @@ def test_avro_and_protobuf_over_tls_and_a_topic_that_is_deleted(made: Any, kafka
         "kafka.ssl.truststore.type": "PEM",
         "kafka.ssl.truststore.location": str(kafka.certificate),
     }
-    made.write(
-        f"""
-        from anabranch import sources
 
-        @dp.table
-        def from_avro():
-            return sources.kafka(
-                {avro!r}, {kafka.secure!r}, value="avro", schema={str(made.root / "orders.avsc")!r}, options={secure!r}
-            ).select("value.*")
+    def write(options: dict[str, str]) -> None:
+        made.write(
+            f"""
+            from anabranch import sources
 
-        @dp.table
-        def from_protobuf():
-            return sources.kafka(
-                {protobuf!r}, {kafka.bootstrap!r}, value="protobuf", schema={str(descriptors)!r}, message={ORDER!r},
-                options={IMPATIENT!r},
-            ).select("value.*")
-        """,
-        **ONCE,
-    )
+            @dp.table
+            def from_avro():
+                return sources.kafka(
+                    {avro!r}, {kafka.secure!r}, value="avro", schema={str(made.root / "orders.avsc")!r},
+                    options={secure!r},
+                ).select("value.*")
+
+            @dp.table
+            def from_protobuf():
+                return sources.kafka(
+                    {protobuf!r}, {kafka.bootstrap!r}, value="protobuf", schema={str(descriptors)!r}, message={ORDER!r},
+                    options={options!r},
+                ).select("value.*")
+            """,
+            **ONCE,
+        )
+
+    write(CURRENT)
     made.run()
     assert made.rows("from_avro") == [record]
     (row,) = made.rows("from_protobuf")
     assert (row["id"], row["name"], row["tags"], row["kind"], row["inner"]) == (7, None, ["a"], "LARGE", {"x": 1.5})
 
     client = admin(kafka.bootstrap)
-    client.delete_topics([protobuf])[protobuf].result(10)
+    client.delete_topics([protobuf])[protobuf].result(60)
+    write(IMPATIENT)
     with pytest.raises(AnabranchError) as gone:
         made.run()
     assert gone.value.code in ("SOURCE_DATA_LOST", "SOURCE_TOPIC_MISSING"), gone.value

@@ -177,7 +177,9 @@ ORDERS = st.tuples(
 )
 
 
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(epochs=st.lists(st.lists(ORDERS, max_size=4), min_size=2, max_size=3))
 def test_a_view_that_is_kept_up_is_the_view_computed_anew(
     epochs: list[Any], tmp_path_factory: Any, spark: Any, monkeypatch: pytest.MonkeyPatch

@@ -77,3 +77,14 @@ def test_a_difference_stops_the_epoch_before_it_is_decided(
     assert ran.published == []
     assert ran.run() is None
     assert sum(ran.rows("names").values()) == 5
+
+
+def test_an_audited_epoch_without_records(tmp_path: Path, spark: Any) -> None:
+    land(tmp_path / "in", {"empty.json": b""})
+    ran = Ran(tmp_path / "lake", spark, "audit")
+    ran.write(CODE, tmp_path / "in")
+    assert ran.run() is None
+    land(tmp_path / "in", {"a.json": LINES})
+    assert ran.run() is None
+    assert [event.records for event in ran.published] == [{"native": 0, "spark": 0}, {"native": 3, "spark": 2}]
+    assert sum(ran.rows("names").values()) == 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from anabranch.engine import native_files
 from anabranch.engine.checkpoint import Checkpoint
 from anabranch.engine.native_files import FileFeed, Split, batch_splits, dealt, reading
 from anabranch.engine.native_rows import CannotRead
+from native.native_project import Ran, land
 
 
 class Log:
@@ -186,6 +188,19 @@ def test_what_is_told_of_a_file(tmp_path: Path) -> None:
     assert list(FileFeed("line", ("about", kind)).batches([large]))
 
 
+def test_many_lines_of_a_file_with_a_long_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines may be empty, and millions in a block: the path of their file for each is more than an array can hold."""
+    monkeypatch.setattr(native_files, "_MOST_TOLD", 10_000)
+    path = tmp_path / "a.json"
+    path.write_bytes(b"\n" * 999 + b"last")
+    kind = pa.struct([("file_name", pa.string()), ("file_path", pa.string())])
+    split = Split("file:///in/" + "x" * 100, str(path), 0, 1003, 1003, 0)
+    batches = list(FileFeed("line", ("about", kind)).batches([split]))
+    assert max(batch.num_rows for batch in batches) < 100
+    assert [line for batch in batches for line in batch.column("line").to_pylist()] == [""] * 999 + ["last"]
+    assert {one["file_name"] for batch in batches for one in batch.column("about").to_pylist()} == {"x" * 100}
+
+
 @pytest.mark.parametrize("content", [b"not packed", b"\x1f\x8b\x08\x00", b""])
 def test_a_file_that_cannot_be_read_is_left_to_spark(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.json.gz"
@@ -243,3 +258,83 @@ def test_lines_that_hadoop_may_leave_out_are_not_read_by_workers(tmp_path: Path,
         assert not read()
     finally:
         spark.conf.unset(longest)
+
+
+TWO = """
+@dp.temporary_view
+def a():
+    return sources.files(IN + "/a", schema="id BIGINT, at TIMESTAMP", clean="archive", archive=IN + "/old", max_files=1)
+
+@dp.temporary_view
+def b():
+    return sources.files(IN + "/b", schema="id BIGINT, at TIMESTAMP", max_files=1)
+
+@dp.table
+def both():
+    return spark.readStream.table("a").union(spark.readStream.table("b"))
+
+@dp.table
+def known():
+    return spark.readStream.table("a").join(spark.range(5), "id")
+"""
+JOINING = """
+@dp.table
+def late():
+    return spark.readStream.table("both").select("id")
+
+@dp.table
+def late_too():
+    return spark.readStream.table("a").select("id")
+"""
+
+
+@pytest.mark.spark
+def test_two_sources_one_of_which_had_nothing_new_for_a_while(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches in the log of a source are then fewer than epochs; a source in two branches has offsets for each."""
+    folder = tmp_path / "in"
+    land(folder / "a", {"0.json": b'{"id":0}\n'})
+    land(folder / "b", {f"{n}.json": b'{"id":1%d}\n' % n for n in range(3)})
+    ran = Ran(tmp_path / "lake", spark, "true")
+    ran.write(TWO, folder)
+    beside = "fused, spark: reads files of JSON in a channel that reads more than these once"
+    assert ran.how() == {"both": beside, "known": "branch: joins"}
+    assert ran.run() is None
+    land(folder / "a", {"1.json": b'{"id":1}\n'})
+    monkeypatch.setenv("ANABRANCH_CRASH", "read:raise")
+    assert ran.run() is not None
+    monkeypatch.delenv("ANABRANCH_CRASH")
+    ran.write(TWO + JOINING, folder)
+    assert ran.run() is None
+    assert ran.rows("both") == Counter(f"({n}, None)" for n in (0, 1, 10, 11, 12))
+    assert ran.rows("known") == Counter(["(0, None)", "(1, None)"])
+    assert ran.rows("late") == Counter(f"({n},)" for n in (0, 1, 10, 11, 12))
+    assert ran.rows("late_too") == Counter(["(0,)", "(1,)"])
+    assert sorted(p.name for p in (folder / "old").rglob("*") if p.is_file()) == ["0.json", "1.json"]
+    assert len(list((folder / "b").iterdir())) == 3
+
+
+FOLDERS = """
+@dp.table
+def named():
+    return spark.readStream.schema("id BIGINT").json(IN + "/named")
+
+@dp.table
+def declared():
+    return spark.readStream.schema("id BIGINT, day INT").json(IN + "/named")
+
+@dp.table
+def inside():
+    return spark.readStream.schema("id BIGINT").csv(IN + "/named/day=1")
+"""
+
+
+@pytest.mark.spark
+def test_folders_whose_names_are_columns_are_sparks(tmp_path: Path, spark: Any) -> None:
+    land(tmp_path / "in" / "named" / "day=1", {"a.json": b'{"id":0}\n'})
+    ran = Ran(tmp_path / "lake", spark, "true")
+    ran.write(FOLDERS, tmp_path / "in")
+    why = "fused, spark: reads columns that are in the names of folders"
+    inside = "fused, spark: reads a folder with = in its name, which may be a column"
+    assert ran.how() == {"named": why, "declared": why, "inside": inside}

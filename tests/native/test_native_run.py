@@ -18,7 +18,6 @@ from anabranch.core.events import ChannelProgress
 from anabranch.engine import native_files, native_rows
 from anabranch.engine.native_pass import native_mode
 from anabranch.errors import AnabranchError
-from native.json_documents import WHOLE
 from native.native_project import FLOWS, OTHERS, Ran, land, landed
 
 pytestmark = pytest.mark.spark
@@ -307,48 +306,6 @@ def test_killed_and_recovered_with_records_in_doubt(tmp_path: Path, spark: Any) 
     assert ran.run() is None
     assert sum(ran.rows("rows").values()) == 3
     assert ran.records("rows") == {"native": 2, "spark": 1}
-
-
-MESSAGES = """
-@dp.temporary_view
-def messages():
-    rows = spark.readStream.format("kafka").option("startingOffsets", "earliest").option("subscribe", TOPIC)
-    rows = rows.option("kafka.bootstrap.servers", BOOTSTRAP).load()
-    parsed = F.from_json(F.col("value").cast("string"), CORRUPT)
-    return rows.select("*", parsed.alias("e"))
-
-@dp.table
-def values():
-    return spark.readStream.table("messages").select("offset", "partition", "timestamp", "key", "value", "e.*")
-
-@dp.table
-def keys():
-    return spark.readStream.table("messages").where("e.id > 0").select("key", "e.id")
-"""
-
-
-def test_values_of_messages(tmp_path: Path, spark: Any, kafka: Any) -> None:
-    """Null, not UTF-8, over several lines: Kafka's values need not be lines."""
-    from confluent_kafka import Producer
-    from kafka_reader import create_topic
-
-    topic = create_topic(kafka.bootstrap, "native-values", 1)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap})
-    pretty = json.dumps({"id": 5, "tags": ["a"], "inner": {"a": 1}}, indent=2).encode()
-    sent = [*(one for one in WHOLE if not one or len(one) < 5000), pretty, b'{"id":1,"name":"\xff"}', b'{"id":2}']
-    for number, value in enumerate(sent):
-        producer.produce(topic, value, f"k{number}", 0, timestamp=1_700_000_000_000)
-    assert producer.flush(10) == 0
-    ways = [Ran(tmp_path / mode, spark, mode) for mode in ("false", "true")]
-    for ran in ways:
-        ran.write(f"TOPIC, BOOTSTRAP = {topic!r}, {kafka.bootstrap!r}\n" + MESSAGES, tmp_path)
-        assert ran.run() is None
-    by_spark, natively = ways
-    assert set(natively.how().values()) == {"native"}
-    assert natively.records("messages").total() == len(sent)
-    assert natively.records("messages")["native"] > 20
-    for table in ("values", "keys"):
-        assert natively.rows(table) == by_spark.rows(table)
 
 
 def test_a_setting_that_is_none(tmp_path: Path, spark: Any) -> None:

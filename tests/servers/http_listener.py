@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -32,6 +35,14 @@ class Listener:
     @property
     def address(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+
+@contextlib.contextmanager
+def nobody() -> Iterator[str]:
+    """An address where nobody listens; its port is held, so that nobody comes to listen there meanwhile."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{held.getsockname()[1]}"
 
 
 class QuietHandler(BaseHTTPRequestHandler):

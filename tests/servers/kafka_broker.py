@@ -6,12 +6,13 @@ can be started again on the same ports with the same data. It dies with the proc
 
 from __future__ import annotations
 
+import contextlib
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import time
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -23,7 +24,7 @@ USER, PASSWORD = "loader", "tulip-bulb-77"
 
 _LOCK = Path(__file__).with_name("kafka-jars.lock")
 _CLUSTER = "anabranchTestClstrAAAA"  # 22 characters of base64, as Kafka wants
-_START_SECONDS = 60.0
+_START_SECONDS = 200.0
 
 _PROPERTIES = """
 process.roles=broker,controller
@@ -43,7 +44,7 @@ transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=1
 transaction.abort.timed.out.transaction.cleanup.interval.ms=200
 group.initial.rebalance.delay.ms=0
-broker.session.timeout.ms=1000
+broker.session.timeout.ms=4000
 broker.heartbeat.interval.ms=200
 sasl.enabled.mechanisms=SCRAM-SHA-512
 listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config=\
@@ -95,10 +96,10 @@ class Broker:
             return
         process.send_signal(how)
         try:
-            process.wait(30)
+            process.wait(120)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(30)
+            process.wait(120)
 
     def _command(self, *arguments: str) -> list[str]:
         classes = ":".join(map(str, self.jars))
@@ -145,16 +146,20 @@ def _dying_with_parent() -> list[str]:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on; all are held until the last is found, so they differ."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
-    finally:
-        for each in sockets:
-            with closing(each):
-                pass
+    """Ports that nobody listens on, now and while the broker is down for a while.
+
+    They are none of those that the system gives away, to whoever connects to somebody.
+    """
+    given_away = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    first = int(given_away.read_text().split()[0]) if given_away.exists() else 32_768
+    found: list[int] = []
+    for port in random.SystemRandom().sample(range(min(10_000, first // 2), first), 200):
+        with socket.socket() as tried, contextlib.suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise RuntimeError("no ports are free")
 
 
 def _write_certificate(server: Path, certificate: Path) -> None:

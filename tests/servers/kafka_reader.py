@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-_SECONDS = 20.0
+_SECONDS = 120.0
 
 
 def admin(bootstrap: str) -> AdminClient:
@@ -34,11 +35,25 @@ def create_topic(bootstrap: str, topic: str, partitions: int = 1, **settings: st
 
 
 def set_topic(bootstrap: str, topic: str, settings: Mapping[str, str]) -> None:
-    """Change settings of a topic."""
+    """Change settings of a topic; the broker goes by them from then on."""
+    client = admin(bootstrap)
+    _set(client, topic, settings)
+    # It shows a setting a moment before it goes by it, and goes by it before it shows a later one.
+    _set(client, topic, {"delete.retention.ms": str(random.randrange(10**8, 10**9))})
+
+
+def _set(client: AdminClient, topic: str, settings: Mapping[str, str]) -> None:
+    """Change settings, and wait until the broker shows them."""
     entries = [ConfigEntry(n, v, incremental_operation=AlterConfigOpType.SET) for n, v in settings.items()]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    client = admin(bootstrap)
     client.incremental_alter_configs([resource])[resource].result(_SECONDS)
+    asked, limit = ConfigResource(ResourceType.TOPIC, topic), time.monotonic() + _SECONDS
+    while True:
+        shown = client.describe_configs([asked])[asked].result(_SECONDS)
+        if all(shown[name].value == value for name, value in settings.items()):
+            return
+        assert time.monotonic() < limit, f"{topic} does not take {settings}"
+        time.sleep(0.01)
 
 
 def messages(bootstrap: str, topic: str, *, committed: bool = True) -> list[Any]:

@@ -40,7 +40,7 @@ def postgres() -> Iterator[str]:
             yield name
         finally:
             server.send_signal(signal.SIGINT)  # Postgres' own "fast" way to stop
-            server.wait(30)
+            server.wait(120)
 
 
 def _programs(folder: Path, other_user: bool) -> Path:

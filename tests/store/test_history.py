@@ -111,13 +111,13 @@ def test_runs_and_how_they_ended(lake: Lake) -> None:
     assert (failed.outcome, failed.code, failed.message, failed.run) == ("failed", "SINK_DOWN", "no answer", writer.run)
     assert (done.outcome, done.epochs, done.rows, done.pid) == ("done", 2, 22, os.getpid())
     assert done.ended is not None
-    assert 0 <= done.seconds < 60
+    assert 0 <= done.seconds < 300
     assert lake.history.runs(outcome="done") == [done]
     assert lake.history.run(failed.run) == failed
 
 
 def wait_for(condition: object) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 120
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < until
         time.sleep(0.02)
@@ -128,7 +128,7 @@ def test_a_run_is_seen_while_it_works_and_after_it_was_killed(lake: Lake) -> Non
         "import sys, time\nfrom pathlib import Path\nfrom anabranch.core.events_data import ViewKept\n"
         "from anabranch.store.history_writer import HistoryWriter\n"
         "writer = HistoryWriter(Path(sys.argv[1]), 'shop', keep_seconds=9e9, tell=print)\n"
-        "writer.put(ViewKept('v', 'why'))\ntime.sleep(60)\n"
+        "writer.put(ViewKept('v', 'why'))\ntime.sleep(600)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(lake.path)])
     try:
@@ -141,7 +141,7 @@ def test_a_run_is_seen_while_it_works_and_after_it_was_killed(lake: Lake) -> Non
         process.wait()
     (run,) = lake.history.runs()
     assert run.outcome == "died"
-    assert run.seconds < 30
+    assert run.seconds < 60
     assert lake.history.runs(outcome="died") == [run]
     assert [e.kind for e in lake.history.events()] == ["view_kept"]
 

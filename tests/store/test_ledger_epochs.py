@@ -286,7 +286,7 @@ def test_killed_inside_a_transaction_leaves_nothing_of_it(
     channel: Any, url: str, child: Any, point: str, left: State | None
 ) -> None:
     died = child(DECIDES, url, channel.pipeline_id, ANABRANCH_CRASH=f"{point}:kill")
-    assert (died.wait(60), died.stderr.read()) == (-signal.SIGKILL, "")
+    assert (died.wait(240), died.stderr.read()) == (-signal.SIGKILL, "")
     found = channel.ledger.epoch(channel.key(0))
     assert (found and found.state) == left
     lease = channel.lease()  # at once: the holder is known to be dead, though its lease runs for ten minutes

@@ -88,7 +88,7 @@ def test_the_lease_of_a_dead_process_is_taken_at_once(channel: Any, url: str, ch
     assert channel.ledger.holders(channel.pipeline_id)["main"].pid == other.pid
     other.kill()
     # Not waited for: until then it is a zombie, which holds nothing any more.
-    assert channel.lease(wait=10).token == token + 1
+    assert channel.lease(wait=120).token == token + 1
 
 
 def test_only_a_process_of_this_very_machine_can_be_known_dead() -> None:

@@ -6,6 +6,7 @@ ANABRANCH_SCREENSHOTS=1 the pictures of the documentation are taken again.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -36,7 +37,7 @@ NAV = ("Overview", "Graph", "Datasets", "Epochs", "Runs", "Events", "Dead letter
 PICTURES = Path(__file__).parents[2] / "docs" / "screenshots"
 PICTURES_ASKED = bool(os.environ.get("ANABRANCH_SCREENSHOTS"))
 SIZE = {"width": 1200, "height": 800}
-PATIENCE = 20_000.0  # milliseconds
+PATIENCE = 120_000.0  # milliseconds
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ def browser() -> Iterator[Browser]:
 
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments, timeout=PATIENCE)
         yield found
         found.close()
 
@@ -60,7 +61,16 @@ Open = Callable[..., "Page"]
 
 
 @pytest.fixture
-def opened(browser: Browser) -> Iterator[Open]:
+def serve() -> Iterator[Callable[[Path], str]]:
+    """Serves the page of a project, at the address it returns, until every browser has gone: one that asks for news of
+    a server that is not there any more complains of it.
+    """
+    with contextlib.ExitStack() as servers:
+        yield lambda folder: servers.enter_context(serving(folder))
+
+
+@pytest.fixture
+def opened(browser: Browser, serve: Callable[[Path], str]) -> Iterator[Open]:
     """Opens pages; at the end nothing was asked of anybody else, and the browser complained of nothing."""
     contexts: list[Any] = []
     outside: list[str] = []
@@ -156,84 +166,83 @@ def test_every_page_of_a_project_at_rest(opened: Open, address: str) -> None:
     shown(page, ".letters details[open] pre", '"amount": -1.0')
 
 
-def test_during_a_live_run(opened: Open, lake: Lake) -> None:
+def test_during_a_live_run(opened: Open, serve: Callable[[Path], str], lake: Lake) -> None:
     lake.land(2)
     child = lake.start("run", "--follow")
     child.until(lambda: lake.published() >= 1)
-    with serving(lake.folder) as address:
-        page = opened(address)
-        shown(page, ".status", re.compile("running, process"))
-        shown(page, "tbody td.n a", re.compile("^1$"))
-        lake.land(3)
-        shown(page, "tbody td.n a", re.compile("^4$"))  # without loading the page again
-        click_through(page)
-        page.goto(f"{address}/events")
-        page.locator("#tail").wait_for(state="attached")
-        before = page.locator(".event").count()
-        lake.land(2)
-        shown(page, ".event .message", "epoch 6")
-        assert page.locator(".event").count() > before
-        assert (
-            len(set(page.locator(".event").evaluate_all("all => all.map(e => e.id)"))) == page.locator(".event").count()
-        )
-        page.goto(f"{address}/graph")
-        page.locator("#graph[data-drawn]").wait_for()
-        lake.land(1)
-        shown(page, "#graph .kind", "epoch 7")
-        page.goto(f"{address}/datasets/everything")
-        page.locator("table.rows").wait_for()
-        assert page.get_by_role("heading", name="Profile of its columns").count() == 0
-        assert main(["profile", "everything", "--project", str(lake.folder)]) == 0
-        page.reload()
-        page.get_by_role("region", name="Profile of its columns").get_by_role("row", name="ms number").wait_for()
-        page.goto(f"{address}/metrics")
-        page.get_by_text('anabranch_run_up{pipeline="crash"} 1.0').wait_for()
+    address = serve(lake.folder)
+    page = opened(address)
+    shown(page, ".status", re.compile("running, process"))
+    shown(page, "tbody td.n a", re.compile("^1$"))
+    lake.land(3)
+    shown(page, "tbody td.n a", re.compile("^4$"))  # without loading the page again
+    click_through(page)
+    page.goto(f"{address}/events")
+    page.locator("#tail").wait_for(state="attached")
+    before = page.locator(".event").count()
+    lake.land(2)
+    shown(page, ".event .message", "epoch 6")
+    assert page.locator(".event").count() > before
+    numbers = page.locator(".event").evaluate_all("all => all.map(e => e.id)")
+    assert len(set(numbers)) == len(numbers)
+    page.goto(f"{address}/graph")
+    page.locator("#graph[data-drawn]").wait_for()
+    lake.land(1)
+    shown(page, "#graph .kind", "epoch 7")
+    page.goto(f"{address}/datasets/everything")
+    page.locator("table.rows").wait_for()
+    assert page.get_by_role("heading", name="Profile of its columns").count() == 0
+    assert main(["profile", "everything", "--project", str(lake.folder)]) == 0
+    page.reload()
+    page.get_by_role("region", name="Profile of its columns").get_by_role("row", name="ms number").wait_for()
+    page.goto(f"{address}/metrics")
+    page.get_by_text('anabranch_run_up{pipeline="crash"} 1.0').wait_for()
     child.kill()
 
 
-def test_after_a_crash_and_while_it_is_mended(opened: Open, lake: Lake) -> None:
+def test_after_a_crash_and_while_it_is_mended(opened: Open, serve: Callable[[Path], str], lake: Lake) -> None:
     with (lake.folder / "anabranch.yml").open("a") as file:
         file.write("detectors:\n  - {kind: interruption, on: everything, within: 30 seconds, severity: error}\n")
     lake.land(2)
     lake.finish()
     lake.land(1)
     lake.die("applied(errors),applying(slow):hang,applying(everything):hang")
-    with serving(lake.folder) as address:
-        page = opened(address)
-        shown(page, ".tile .status", "died")
-        shown(page, ".status", "epoch 2 decided, not finished")
-        click_through(page)
-        page.goto(f"{address}/runs")
-        shown(page, "td", "the next run recovers what it left")
-        page.goto(f"{address}/epochs/events/1/2")
-        shown(page, ".status", "not taken yet")
-        shown(page, ".steps li", "1 of 3 sinks")
-        picture(page, "epoch-after-a-crash")
-        watcher = opened(address)
-        project = watched(read_project(lake.folder))
-        look_once(project, _unheard, time.time() + 60)
-        shown(watcher, "section:has(#h-incidents) td", "everything")  # both pages notice by themselves
-        watcher.goto(f"{address}/metrics")
-        watcher.get_by_text('anabranch_open_epochs{channel="events",pipeline="crash"} 1.0').wait_for()
-        watcher.goto(address)
-        lake.finish()
-        shown(page, ".steps .did", "published")
-        assert page.locator(".status", has_text="not taken yet").count() == 0
-        look_once(project, _unheard, time.time() + 61)
-        watcher.locator("#h-incidents").wait_for(state="detached")
+    address = serve(lake.folder)
+    page = opened(address)
+    shown(page, ".tile .status", "died")
+    shown(page, ".status", "epoch 2 decided, not finished")
+    click_through(page)
+    page.goto(f"{address}/runs")
+    shown(page, "td", "the next run recovers what it left")
+    page.goto(f"{address}/epochs/events/1/2")
+    shown(page, ".status", "not taken yet")
+    shown(page, ".steps li", "1 of 3 sinks")
+    picture(page, "epoch-after-a-crash")
+    watcher = opened(address)
+    project = watched(read_project(lake.folder))
+    look_once(project, _unheard, time.time() + 60)
+    shown(watcher, "section:has(#h-incidents) td", "everything")  # both pages notice by themselves
+    watcher.goto(f"{address}/metrics")
+    watcher.get_by_text('anabranch_open_epochs{channel="events",pipeline="crash"} 1.0').wait_for()
+    watcher.goto(address)
+    lake.finish()
+    shown(page, ".steps .did", "published")
+    assert page.locator(".status", has_text="not taken yet").count() == 0
+    look_once(project, _unheard, time.time() + 61)
+    watcher.locator("#h-incidents").wait_for(state="detached")
 
 
 def _unheard(_: dict[str, Any]) -> None:
     """Nobody sits at the terminal."""
 
 
-def test_nothing_run_yet(opened: Open, tmp_path: Path) -> None:
+def test_nothing_run_yet(opened: Open, serve: Callable[[Path], str], tmp_path: Path) -> None:
     make_files(tmp_path)
-    with serving(tmp_path) as address:
-        page = opened(address)
-        shown(page, ".empty", "Nothing has been run yet")
-        assert page.get_by_role("heading", name="Over time").count() == 0
-        click_through(page)
+    address = serve(tmp_path)
+    page = opened(address)
+    shown(page, ".empty", "Nothing has been run yet")
+    assert page.get_by_role("heading", name="Over time").count() == 0
+    click_through(page)
 
 
 def test_by_keyboard_alone(opened: Open, address: str) -> None:

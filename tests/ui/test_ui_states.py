@@ -134,7 +134,7 @@ def test_a_changed_file_is_read_again(small: Path, monkeypatch: pytest.MonkeyPat
     assert "silver.refunds" in declarations.now().by_name
     file = small / "transformations" / "shop.py"
     file.write_text(file.read_text().replace("silver.refunds", "silver.returns"))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while "silver.returns" not in declarations.now().by_name:
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -162,11 +162,18 @@ def test_pages_are_fast_with_two_thousand_epochs(tmp_path: Path) -> None:
             for _ in range(3):
                 begin = time.process_time()
                 assert page.get(address).status_code == 200
-                took.append(time.process_time() - begin)
+                took.append((time.process_time() - begin) / yardstick())
             times[address] = min(took)
-    # The aim is 0.1 s of the processor; twice of that leaves room for a busy machine.
+    # The aim is 0.1 s of a processor as it is usual now; twice of that leaves room for what others do to its caches.
     print({address: round(1000 * seconds) for address, seconds in times.items()}, "ms")
     assert {a: t for a, t in times.items() if t > 0.2} == {}
+
+
+def yardstick() -> float:
+    """How many times slower the processor is at this moment than one that is usual now."""
+    begin = time.process_time()
+    assert sum(number * number for number in range(1_000_000)) > 0
+    return (time.process_time() - begin) / 0.05
 
 
 def test_a_port_that_is_taken_has_a_way_out(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,7 +194,7 @@ def test_the_command_serves_until_it_is_interrupted_and_needs_no_spark(small: Pa
         for path in ("/", "/graph", "/epochs", "/datasets/silver.orders/preview"):
             assert httpx.get(f"{address.rstrip('/')}{path}", timeout=60).status_code == 200
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
     assert (out, err) == ("False\n", "")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -77,6 +78,16 @@ def receipt(output: str, rows: int | Mapping[str, int]) -> Receipt:
     return Receipt(output, tuple(files), "{}")
 
 
+class _Writer(HistoryWriter):
+    """One that can be asked whether a batch is on its way into the file: it holds `writing` as long."""
+
+    writing = threading.Lock()
+
+    def _write(self) -> bool:
+        with self.writing:
+            return super()._write()
+
+
 class Shop:
     """The project while it is run and watched. Nothing moves but by `pass_time`."""
 
@@ -87,7 +98,7 @@ class Shop:
         self.ledger, self.pipeline = make_ledger(folder)
         self.lease = self.ledger.acquire(self.pipeline, CHANNEL, seconds=1e9)
         self.number, self.shown = 0, list[dict[str, Any]]()
-        self.writer: HistoryWriter | None = None
+        self.writer: _Writer | None = None
         self.seen = watched(read_project(folder))
 
     def close(self) -> None:
@@ -100,7 +111,7 @@ class Shop:
     def begin(self) -> None:
         """Begin a run."""
         path = History.of(self.folder / "lake").path
-        self.writer = HistoryWriter(path, "shop", keep_seconds=1e9, tell=print)
+        self.writer = _Writer(path, "shop", keep_seconds=1e9, tell=print)
 
     def end(self, outcome: str = "done") -> None:
         if self.writer:
@@ -151,15 +162,13 @@ class Shop:
     def settled(self) -> None:
         """Wait until the run's events are written down."""
         assert self.writer
-        history, deadline = History.of(self.folder / "lake"), time.monotonic() + 20
-        while self.writer._waiting or self.writer.run not in {r.run for r in history.runs()}:
+        history, deadline = History.of(self.folder / "lake"), time.monotonic() + 120
+        while True:
+            with self.writer.writing:
+                if not self.writer._waiting and history.run(self.writer.run):
+                    return
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        # The batch that was taken out of the queue may still be on its way into the file.
-        count = -1
-        while (found := history.newest()) != count:
-            count = found
-            time.sleep(0.05)
 
     @property
     def alerts(self) -> list[tuple[str, str]]:

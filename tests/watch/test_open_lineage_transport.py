@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -11,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from http_listener import nobody
 from watched_lake import Lake
 from webhook_receiver import Receiver
 
 from anabranch.core.events import EpochPublished, Event, NotSent, RunStarted
 from anabranch.core.places import ChannelParts
 from anabranch.watch import attached as attaching
-from anabranch.watch import open_lineage_transport
+from anabranch.watch import beside, open_lineage_transport
 from anabranch.watch.attached import attached
 from anabranch.watch.open_lineage_transport import FileTransport, HttpTransport
 
@@ -26,23 +26,27 @@ EPOCHS = [EpochPublished("requests", 1, number, {"orders": 1}) for number in ran
 ALL = 2 + len(EPOCHS) + 2  # events of one run
 
 
-def run(tmp_path: Path, said: str) -> tuple[list[NotSent], float]:
-    """A run of three epochs whose lineage goes where the project file says: what was told, and how long it took."""
+def run(tmp_path: Path, said: str) -> list[NotSent]:
+    """A run of three epochs whose lineage goes where the project file says: what was told."""
     heard: list[Event] = []
     lake = Lake(tmp_path, f"open_lineage: {said}\n")
-    began = time.monotonic()
     with attached(lake.project, heard.append) as listen:
         for event in (STARTED, *EPOCHS):
             listen(event)
     assert [e for e in heard if not isinstance(e, NotSent)] == [STARTED, *EPOCHS]
-    return [e for e in heard if isinstance(e, NotSent)], time.monotonic() - began
+    return [e for e in heard if isinstance(e, NotSent)]
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of a run waits one second."""
-    monkeypatch.setattr(attaching, "PATIENCE", 1.0)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried again soon."""
     monkeypatch.setattr(open_lineage_transport, "_LEAST", 0.02)
+
+
+@pytest.fixture
+def impatient(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of a run one second is left for what waits, and all the rest for the thread to come to it."""
+    monkeypatch.setattr(beside, "_A_MOMENT", attaching.PATIENCE - 1.0)
 
 
 def received(receiver: Receiver) -> list[str]:
@@ -52,17 +56,17 @@ def received(receiver: Receiver) -> list[str]:
 def test_events_are_posted_in_their_order_with_the_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINEAGE_TOKEN", "tulip-and-rose")
     with Receiver() as receiver:
-        told, _ = run(tmp_path, f'{{url: "{receiver.url}", token: "${{env:LINEAGE_TOKEN}}"}}')
+        told = run(tmp_path, f'{{url: "{receiver.url}", token: "${{env:LINEAGE_TOKEN}}"}}')
         assert told == []
         assert received(receiver) == ["START", "START", *["RUNNING"] * 3, "COMPLETE", "COMPLETE"]
         assert {h["Authorization"] for _, h, _ in receiver.requests} == {"Bearer tulip-and-rose"}
         assert {h["Content-Type"] for _, h, _ in receiver.requests} == {"application/json"}
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("quick")
 def test_a_server_that_fails_for_a_moment_gets_every_event_once(tmp_path: Path) -> None:
     with Receiver(answers=[500, 429]) as receiver:
-        told, _ = run(tmp_path, f'{{url: "{receiver.url}"}}')
+        told = run(tmp_path, f'{{url: "{receiver.url}"}}')
         assert [t.lost for t in told] == [0]
         assert "answered 500" in told[0].message
         assert received(receiver)[2:] == ["START", "START", *["RUNNING"] * 3, "COMPLETE", "COMPLETE"]
@@ -72,51 +76,49 @@ def test_a_server_that_fails_for_a_moment_gets_every_event_once(tmp_path: Path) 
 @pytest.mark.parametrize("answer", [500, "hang", "drip"])
 def test_a_server_that_never_takes_one(tmp_path: Path, answer: Any) -> None:
     with Receiver(always=answer) as receiver:
-        told, seconds = run(tmp_path, f'{{url: "{receiver.url}"}}')
-    assert seconds < 2.5
+        began = time.monotonic()
+        told = run(tmp_path, f'{{url: "{receiver.url}"}}')
+        assert time.monotonic() - began < 60  # an answer is waited for longer
     assert told[-1].lost == ALL
     assert len(told) <= 2  # a server that hangs is found out about after the run
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("quick")
 def test_nobody_listens(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    told, seconds = run(tmp_path, f'{{url: "http://127.0.0.1:{port}/"}}')
+    with nobody() as address:
+        told = run(tmp_path, f'{{url: "{address}/"}}')
     assert "refused" in told[0].message
     assert [t.lost for t in told] == [0, ALL]
-    assert seconds < 2.5
 
 
 def test_an_answer_that_means_never_is_not_asked_for_again(tmp_path: Path) -> None:
     with Receiver(always=401) as receiver:
-        told, seconds = run(tmp_path, f'{{url: "{receiver.url}"}}')
+        told = run(tmp_path, f'{{url: "{receiver.url}"}}')
         assert len(receiver.requests) == ALL
-    assert ([t.lost for t in told], seconds < 3) == ([0, ALL], True)
+    assert [t.lost for t in told] == [0, ALL]
 
 
 def test_a_token_is_not_carried_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINEAGE_TOKEN", "tulip-and-rose")
     with Receiver() as elsewhere, Receiver(always=(307, {"Location": elsewhere.url})) as receiver:
-        told, _ = run(tmp_path, f'{{url: "{receiver.url}", token: "${{env:LINEAGE_TOKEN}}"}}')
+        told = run(tmp_path, f'{{url: "{receiver.url}", token: "${{env:LINEAGE_TOKEN}}"}}')
         assert elsewhere.requests == []
     assert told[-1].lost == ALL
 
 
 def test_a_secret_that_is_not_there(tmp_path: Path) -> None:
-    told, _ = run(tmp_path, '{url: "http://127.0.0.1:1/", token: "${env:NOT_SET_ANYWHERE}"}')
+    told = run(tmp_path, '{url: "http://127.0.0.1:1/", token: "${env:NOT_SET_ANYWHERE}"}')
     assert "NOT_SET_ANYWHERE is not set" in told[0].message
 
 
 def test_a_disk_that_is_full(tmp_path: Path) -> None:
-    told, seconds = run(tmp_path, "{file: /dev/full}")
+    told = run(tmp_path, "{file: /dev/full}")
     assert [t.lost for t in told] == [0, ALL]
     assert "No space left on device" in told[0].message
-    assert seconds < 2
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
-    told, _ = run(tmp_path, "{file: anabranch.yml/lineage.jsonl}")
+    told = run(tmp_path, "{file: anabranch.yml/lineage.jsonl}")
     assert "anabranch.yml" in told[0].message
 
 
@@ -134,16 +136,17 @@ def test_a_line_that_was_torn_is_ended_before_the_next(tmp_path: Path, monkeypat
 
 def test_when_too_many_wait_the_oldest_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_lineage_transport, "MOST_WAITING", 3)
-    monkeypatch.setattr(open_lineage_transport, "_LEAST", 0.05)
+    monkeypatch.setattr(open_lineage_transport, "_LEAST", 600.0)  # until it is closed
     complaints: list[Any] = []
     with Receiver(answers=[503]) as receiver:
         first = threading.Event()
         transport = HttpTransport(receiver.url, None, lambda why: (complaints.append(why), first.set()))
         transport.send({"n": 0})
-        assert first.wait(5)
+        assert first.wait(120)
+        monkeypatch.setattr(open_lineage_transport, "_LEAST", 0.02)
         for number in range(1, 10):
             transport.send({"n": number})
-        transport.close(5.0)
+        transport.close(120.0)
         assert [body["n"] for _, _, body in receiver.requests[1:]] == [7, 8, 9]
     assert transport.lost() == 7
     assert len(complaints) == 1
@@ -157,11 +160,11 @@ class _Garbage(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("quick")
 def test_a_server_that_speaks_something_else(tmp_path: Path) -> None:
     server = HTTPServer(("127.0.0.1", 0), _Garbage)
     threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
-    told, seconds = run(tmp_path, json.dumps({"url": f"http://127.0.0.1:{server.server_address[1]}/"}))
+    told = run(tmp_path, json.dumps({"url": f"http://127.0.0.1:{server.server_address[1]}/"}))
     server.shutdown()
     server.server_close()
-    assert (told[-1].lost, seconds < 2.5) == (ALL, True)
+    assert told[-1].lost == ALL

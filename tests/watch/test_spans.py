@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from http_listener import nobody
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from otlp_receiver import Collector
 from watched_lake import Lake
@@ -16,7 +16,6 @@ from watched_lake import Lake
 from anabranch.core.events import ChannelFailed, EpochDiscarded, EpochPublished, Event, NotSent
 from anabranch.core.hidden import keep_hidden
 from anabranch.errors import SinkError
-from anabranch.watch import attached as attaching
 from anabranch.watch import spans
 from anabranch.watch.attached import attached
 from anabranch.watch.spans import Spans
@@ -108,20 +107,19 @@ def test_a_run_that_went_well_says_so() -> None:
     assert run.status.status_code.name == "UNSET"
 
 
-def run_to(tmp_path: Path, endpoint: str, epochs: int = 2) -> tuple[list[NotSent], float]:
+def run_to(tmp_path: Path, endpoint: str, epochs: int = 2) -> list[NotSent]:
     heard: list[Event] = []
     lake = Lake(tmp_path, f'spans: {{endpoint: "{endpoint}", service: etl}}\n')
-    began = time.monotonic()
     with attached(lake.project, heard.append) as listen:
         for _ in range(epochs):
             listen(PUBLISHED)
     assert [e for e in heard if not isinstance(e, NotSent)] == [PUBLISHED] * epochs
-    return [e for e in heard if isinstance(e, NotSent)], time.monotonic() - began
+    return [e for e in heard if isinstance(e, NotSent)]
 
 
 def test_to_a_real_collector(tmp_path: Path) -> None:
     with Collector() as collector:
-        told, _ = run_to(tmp_path, collector.url)
+        told = run_to(tmp_path, collector.url)
         assert told == []
         assert {*collector.paths} == {"/v1/traces"}
         found = collector.spans
@@ -146,11 +144,10 @@ def test_to_a_real_collector(tmp_path: Path) -> None:
 def test_a_collector_that_takes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], answer: Any
 ) -> None:
-    monkeypatch.setattr(attaching, "PATIENCE", 1.5)
+    """One that hangs is waited for as long as its own time-out says: had it none, nothing would be told of it."""
     monkeypatch.setattr(spans, "TIMEOUT", 0.5)
     with Collector(answer) as collector:
-        told, seconds = run_to(tmp_path, collector.url)
-    assert seconds < 3
+        told = run_to(tmp_path, collector.url)
     assert [t.lost for t in told] == [0, 2 * 7 + 1]
     assert f"{collector.url}/v1/traces did not take them" in told[0].message
     assert capfd.readouterr().err == ""
@@ -158,21 +155,18 @@ def test_a_collector_that_takes_nothing(
 
 def test_nobody_listens_for_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spans, "TIMEOUT", 0.5)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    told, seconds = run_to(tmp_path, f"http://127.0.0.1:{port}")
+    with nobody() as address:
+        told = run_to(tmp_path, address)
     assert [t.lost for t in told] == [0, 2 * 7 + 1]
-    assert seconds < 6
 
 
-def test_a_collector_that_comes_back_gets_what_it_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spans, "TIMEOUT", 0.3)
+def test_a_collector_that_comes_back_gets_what_it_missed(tmp_path: Path) -> None:
     heard: list[Event] = []
     with Collector(404) as collector:
         lake = Lake(tmp_path, f'spans: {{endpoint: "{collector.url}"}}\n')
         with attached(lake.project, heard.append) as listen:
             listen(PUBLISHED)
-            end = time.monotonic() + 5
+            end = time.monotonic() + 120
             while not any(isinstance(e, NotSent) for e in heard):
                 assert time.monotonic() < end
                 time.sleep(0.01)
@@ -203,5 +197,5 @@ def test_the_oldest_go_when_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> No
 def test_spans_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "anabranch.watch.spans")
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    told, _ = run_to(tmp_path, "http://127.0.0.1:1")
+    told = run_to(tmp_path, "http://127.0.0.1:1")
     assert "pip install 'anabranch[spans]'" in told[0].message

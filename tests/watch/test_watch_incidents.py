@@ -110,7 +110,9 @@ def test_notes_are_handed_to_the_next_look(desk: Desk) -> None:
     assert got == [{}, {"count": 1}, {"count": 2}]
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+)
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from([BAD, GOOD, UNKNOWN])), max_size=25))
 def test_every_incident_is_told_once_whoever_looks(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, Judged]]
@@ -156,12 +158,16 @@ def test_two_processes_at_once_tell_of_an_incident_once(tmp_path: Path) -> None:
         each.stdin.write("go\n")
         each.stdin.flush()
     for each in both:
-        each.communicate(timeout=60)
+        each.communicate(timeout=240)
     assert [each.returncode for each in both] == [0, 0]
-    keys = [json.loads(line)["key"] for line in log.read_text().splitlines()]
+    Desk(tmp_path / "history.db", [LogFile("log", str(log))]).deliver()  # an end that waited for its begin to be told
+    phases: dict[str, list[str]] = {}
+    for line in log.read_text().splitlines():
+        incident, _, phase = json.loads(line)["key"].rpartition("/")
+        phases.setdefault(incident, []).append(phase)
     # One may end while the other still finds something: that is another incident, told once as well.
-    assert len(keys) == len(set(keys))
-    assert [key.rpartition("/")[2] for key in keys[:2]] == ["opened", "closed"]
+    assert phases
+    assert {*map(tuple, phases.values())} == {("opened", "closed")}
 
 
 def test_threads_that_deliver_at_once_send_each_alert_once(tmp_path: Path) -> None:
@@ -255,7 +261,7 @@ def test_a_command_reads_the_alert_and_no_shell_looks_at_its_words(desk: Desk, t
     ],
 )
 def test_a_command_that_fails(desk: Desk, words: tuple[str, ...], reason: str) -> None:
-    timeout = 0.2 if "sleep" in words[-1] else 10.0
+    timeout = 0.2 if "sleep" in words[-1] else 120.0
     desk.targets = [Command("page", words, timeout)]
     (refused,) = desk.look(BAD, time.time())
     assert reason in refused.reason

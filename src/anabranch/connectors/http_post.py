@@ -53,9 +53,8 @@ def post(url: str, method: str, headers: Mapping[str, str], body: bytes, seconds
     else:
         connection = HTTPConnection(host, port, timeout=seconds)
     # The connection's own limit is for each step; one that gives a byte now and then would never reach it.
-    watch = threading.Timer(seconds, _cut, [connection])
-    watch.daemon = True
-    watch.start()
+    over = threading.Event()
+    threading.Thread(target=_cut_after, args=[seconds, connection, over], daemon=True).start()
     try:
         path = f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
         connection.request(method, path, body, dict(headers))
@@ -63,14 +62,18 @@ def post(url: str, method: str, headers: Mapping[str, str], body: bytes, seconds
     except (OSError, HTTPException) as error:
         raise NoAnswerError(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
     finally:
-        watch.cancel()
+        over.set()
         connection.close()
 
 
-def _cut(connection: HTTPConnection) -> None:
-    if connection.sock is not None:
-        with suppress(OSError):  # closed meanwhile
-            connection.sock.shutdown(socket.SHUT_RDWR)
+def _cut_after(seconds: float, connection: HTTPConnection, over: threading.Event) -> None:
+    """Cut a connection that is not over by then; again and again, for one that is still being made cannot be cut."""
+    while not over.wait(seconds):
+        seconds = 0.05
+        sock = connection.sock
+        if sock is not None:
+            with suppress(OSError):  # closed meanwhile
+                sock.shutdown(socket.SHUT_RDWR)
 
 
 def _answer(response: HTTPResponse) -> Answer:

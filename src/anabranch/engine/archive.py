@@ -13,13 +13,12 @@ import shutil
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anabranch.core.events import Listener
 from anabranch.core.events_data import FilesKept
 from anabranch.engine.source_files import ARCHIVE, CLEAN, local_root
-from anabranch.engine.source_files_log import entries, entries_of, local_path
+from anabranch.engine.source_files_log import local_path, read_in, read_until
 
 if TYPE_CHECKING:
     from anabranch.engine.checkpoint import Checkpoint
@@ -58,11 +57,11 @@ class Cleaner:
 
     def after(self, epoch: int) -> None:
         """An epoch is published: see to its files."""
-        self._told(lambda number: entries_of(self._log(number), epoch), epoch)
+        self._told(lambda place: read_in(self.checkpoint, place, epoch), epoch)
 
     def catch_up(self, published: int) -> None:
         """See to the files of all epochs up to this one, which is the last that is published."""
-        self._told(lambda number: entries(self._log(number), published), published)
+        self._told(lambda place: read_until(self.checkpoint, place, published), published)
 
     def _told(self, read: Any, published: int) -> None:
         if not self.works:
@@ -79,12 +78,9 @@ class Cleaner:
         root = self.places[own].root or ""
         for number, place in enumerate(self.places):
             if number != own and place.root and (_is_in(place.root, root) or _is_in(root, place.root)):
-                read = {each["path"] for each in entries(self._log(number), published)}
+                read = {each["path"] for each in read_until(self.checkpoint, number, published)}
                 found = [each for each in found if each["path"] in read or not _is_in(local_path(each), place.root)]
         return found
-
-    def _log(self, number: int) -> Path:
-        return self.checkpoint.folder / "sources" / str(number)
 
     def _clean(self, place: Cleaned, found: list[dict[str, Any]]) -> None:
         changed: list[str] = []

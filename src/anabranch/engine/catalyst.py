@@ -82,6 +82,17 @@ def sources(frame: DataFrame) -> tuple[str, ...]:
     return tuple(describe(node) for node in nodes(analyzed(frame)) if is_source(node))
 
 
+def source_numbers(frame: DataFrame) -> tuple[int, ...]:
+    """For each of `sources`, which one it is: Spark's checkpoint has one folder for each that is not the same."""
+    known: list[Node] = []
+    numbers = []
+    for node in (node for node in nodes(analyzed(frame)) if is_source(node)):
+        number = next((i for i, other in enumerate(known) if node.equals(other)), len(known))
+        known += [node] if number == len(known) else []
+        numbers.append(number)
+    return tuple(numbers)
+
+
 def options_of_sources(frame: DataFrame) -> list[dict[str, str]]:
     """The options of each source, in the order of `sources`. May hold credentials."""
     return [source_options(node)[1] for node in nodes(analyzed(frame)) if is_source(node)]

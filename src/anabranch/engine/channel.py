@@ -16,7 +16,7 @@ from anabranch.core.events import Listener
 from anabranch.core.events_data import OutputsRemoved
 from anabranch.core.plan import ChannelPlan
 from anabranch.engine.archive import Cleaned, Cleaner
-from anabranch.engine.catalyst import options_of_sources
+from anabranch.engine.catalyst import options_of_sources, source_numbers
 from anabranch.engine.changes import merges
 from anabranch.engine.checkpoint import Checkpoint
 from anabranch.engine.compact import Compactor
@@ -33,7 +33,7 @@ from anabranch.engine.recover import recover
 from anabranch.engine.row_types import arrow_types
 from anabranch.engine.rows import Staged
 from anabranch.engine.session import LOCAL_CHECKPOINT
-from anabranch.engine.source_files_log import check_files
+from anabranch.engine.source_files_errors import check_files
 from anabranch.engine.sources_at_rest import each_file_once
 from anabranch.engine.stateful import UPDATING
 from anabranch.engine.user_code import with_settings
@@ -117,7 +117,7 @@ def running(
     with enter_channel(opened, plan, schemas, merges(plan, frames), listener, past, rebuild) as entered:
         checkpoint = opened.storage.checkpoint(entered.record.channel, entered.record.generation)
         checkpoint.verify(entered.key, entered.last)
-        checkpoint.claim(entered.key, opened.ledger.ledger_id, program.sources)
+        checkpoint.claim(entered.key, opened.ledger.ledger_id, program.sources, source_numbers(program.frame))
         tell_changes(opened.storage, plan, frames, entered.record.generation, rebuild, listener)
         work = entered.work(stager(program, checkpoint), checkpoint, listener)
         places = [Cleaned.of(options) for options in options_of_sources(program.frame)]

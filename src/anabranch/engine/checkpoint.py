@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from anabranch.core.epoch import EpochKey
+from anabranch.engine.source_files_log import batches_in, file_of, log_offset
 from anabranch.errors import StateError
 from anabranch.store.ledger import EpochRecord
 
@@ -42,7 +45,9 @@ class Checkpoint:
 
     def settle(self, epoch: int) -> None:
         """Make what Spark wrote for an epoch survive a power cut: a decided epoch must find its offsets again."""
-        paths = [self.folder / "offsets" / str(epoch), *self.folder.glob(f"sources/*/{epoch}")]
+        places = range(len((self.offsets(epoch) or "").splitlines()))
+        batches = [file_of(self.log(place), n) for place in places for n in batches_in(self, place, epoch)]
+        paths = [self.folder / "offsets" / str(epoch), *batches]
         for path in [p for p in paths if p.exists()]:
             for each in (path, path.parent):
                 descriptor = os.open(each, os.O_RDONLY)
@@ -57,13 +62,13 @@ class Checkpoint:
         Spark's file source lists the files of a batch in a log of its own. Every tenth entry lists all files that were
         ever read; it is left alone. Any other source, or files that are not local, are of unknown size.
         """
-        names = sorted(p.name for p in self.folder.glob("sources/*"))
-        lists = [self.folder / "sources" / name / str(epoch) for name in names]
-        if not lists or not all(path.exists() for path in lists):
+        lines = (self.offsets(epoch) or "").splitlines()
+        if not lines or any(line != "-" and log_offset(line) is None for line in lines):
+            return None
+        lists = {self.log(place) / str(n) for place in range(len(lines)) for n in batches_in(self, place, epoch)}
+        if not all(path.exists() for path in lists):
             return None
         read = [json.loads(line) for path in lists for line in path.read_text().splitlines()[1:]]
-        if not all("path" in entry for entry in read):  # Kafka's source keeps where it began under the same name
-            return None
         parts = [urlsplit(entry["path"]) for entry in read]
         if any(part.scheme != "file" for part in parts):
             return None
@@ -78,22 +83,28 @@ class Checkpoint:
         numbers = [int(p.name) for p in folder.iterdir() if p.name.isdigit()] if folder.is_dir() else []
         return max(numbers, default=None)
 
-    def claim(self, key: EpochKey, ledger_id: str, sources: tuple[str, ...]) -> None:
-        """Mark a new folder as ours, or check that it is."""
-        wanted = {
+    def log(self, place: int) -> Path:
+        """What Spark keeps for a source; `place`: of its offsets among those of all.
+
+        A source that is read in two places has offsets for each of them, and one folder.
+        """
+        numbers = self._marked().get("numbers", [])
+        return self.folder / "sources" / str(numbers[place] if place < len(numbers) else place)
+
+    def claim(self, key: EpochKey, ledger_id: str, sources: tuple[str, ...], numbers: tuple[int, ...]) -> None:
+        """Mark a new folder as ours, or check that it is; `numbers`: of the folder of each source."""
+        wanted: dict[str, Any] = {
             "pipeline": key.pipeline,
             "channel": key.channel,
             "generation": key.generation,
             "ledger": ledger_id,
-            "sources": list(sources),
         }
-        marker = self.folder / _MARKER
-        if not marker.exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            marker.write_text(json.dumps(wanted, indent=2))
+        reads: dict[str, Any] = {"sources": list(sources), "numbers": list(numbers)}
+        marked = self._marked()
+        if not marked:
+            self._mark({**wanted, **reads})
             return
-        found = json.loads(marker.read_text())
-        before, now = found.pop("sources"), wanted.pop("sources")
+        found = {name: value for name, value in marked.items() if name not in reads}
         if found != wanted:
             raise StateError(
                 "CHECKPOINT_FOREIGN",
@@ -101,18 +112,32 @@ class Checkpoint:
                 hint=f"put the right folder back, or start over: anabranch reset {key.channel}",
                 details={"found": found, "expected": wanted},
             )
-        if before != now:
+        before = {**reads, **{name: marked[name] for name in reads if name in marked}}
+        if before != reads:
             raise StateError(
                 "SOURCES_CHANGED",
-                f'the sources of channel "{key.channel}" changed: they were {before}, now they are {now}',
+                f'the sources of channel "{key.channel}" changed: they were {_told(before)}, now they are '
+                f"{_told(reads)}",
                 hint=f"undo the change, or rebuild the channel's tables: anabranch reset {key.channel}",
             )
+        if "numbers" not in marked:  # as it was written by older versions
+            self._mark({**wanted, **reads})
 
     def sources(self) -> list[str]:
         """The sources that the checkpoint was made for, in Spark's order."""
-        marker = self.folder / _MARKER
-        found: list[str] = json.loads(marker.read_text())["sources"] if marker.exists() else []
+        found: list[str] = self._marked().get("sources", [])
         return found
+
+    def _marked(self) -> dict[str, Any]:
+        marker = self.folder / _MARKER
+        found: dict[str, Any] = json.loads(marker.read_text()) if marker.exists() else {}
+        return found
+
+    def _mark(self, wanted: Mapping[str, Any]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        beside = self.folder / f".{_MARKER}"
+        beside.write_text(json.dumps(wanted, indent=2))
+        beside.replace(self.folder / _MARKER)
 
     def verify(self, key: EpochKey, last: EpochRecord | None) -> None:
         """Refuse a checkpoint that does not fit the last epoch the ledger decided (`last`)."""
@@ -150,6 +175,14 @@ class Checkpoint:
                 hint=f"put the right checkpoint back, or rebuild the tables: anabranch reset {record.key.channel}",
                 details={"ledger": record.offsets, "checkpoint": found},
             )
+
+
+def _told(reads: Mapping[str, Any]) -> str:
+    """Sources, for people; those that are there twice with which one is which."""
+    sources, numbers = reads["sources"], reads["numbers"]
+    if len(set(sources)) == len(sources):
+        return str(sources)
+    return str([f"{source} ({number})" for source, number in zip(sources, numbers, strict=True)])
 
 
 def _ledger_older(folder: Path, checkpoint: int, ledger: int | None) -> StateError:

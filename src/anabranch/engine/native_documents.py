@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql.types import StringType, StructType
 
 from anabranch.engine.catalyst import METADATA_COLUMN, Catalyst, source_options
-from anabranch.engine.catalyst_nodes import Node, kind
+from anabranch.engine.catalyst_nodes import Node, items, kind
 from anabranch.native.parse import JsonShape, refused
 from anabranch.native.parse_csv_shape import CsvShape, Heading, csv_refused, heading_of
 from anabranch.native.parse_schema import corrupt_column
@@ -95,6 +95,7 @@ def documents(catalyst: Catalyst, base: Node, needed: Sequence[Node]) -> Documen
         raise NotKnown(f"reads files of {name.upper()} with the option {odd[0]}")
     if odd := _hadoops(base):
         raise NotKnown(f"reads files of {name.upper()} with {odd[0]}")
+    check_folders(base, options)
     own = {key: value for key, value in options.items() if key not in OF_FILES and key not in _NOT_LINES}
     if not needed:
         raise NotKnown("reads no column of its files")
@@ -117,6 +118,18 @@ def documents(catalyst: Catalyst, base: Node, needed: Sequence[Node]) -> Documen
     wanted = StructType([field for field in columns.fields if field.name in names])
     of_json = replace(json_shape(catalyst, wanted.json(), own, zone), filtered=True)
     return Documents(name, of_json, columns.json(), own, stops)
+
+
+def check_folders(base: Node, options: Mapping[str, str]) -> None:
+    """Refuse files in folders whose names are columns, `day=2026-01-02`: it is Spark that knows these."""
+    source = base.dataSource()
+    declared = source.userSpecifiedSchema()
+    names = {attribute.name() for attribute in items(base.output())} - {METADATA_COLUMN}
+    more = declared.isDefined() and names - set(declared.get().fieldNames())
+    if more or source.partitionColumns().size() or items(source.sourceInfo().partitionColumns()):
+        raise NotKnown("reads columns that are in the names of folders")
+    if "=" in options.get("path", ""):
+        raise NotKnown("reads a folder with = in its name, which may be a column")
 
 
 def json_shape(catalyst: Catalyst, schema: str, options: Mapping[str, str], zone: str) -> JsonShape:

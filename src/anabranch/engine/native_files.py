@@ -30,6 +30,10 @@ _PARTING = {"spark.sql.files.openCostInBytes": "4194304b", "spark.sql.files.maxP
 _SMALLEST = 4 << 20
 _LARGEST = 128 << 20
 
+#: Bytes of what is told of a file, with all lines together: a block may have millions of them that are empty. Arrow
+#: repeats a text beyond what an array can hold, and dies of what it then has.
+_MOST_TOLD = 256 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Split:
@@ -67,12 +71,15 @@ class FileFeed:
             found = _lines(split)
             if self.heading is not None and split.start == 0:
                 found = self._behind_heading(split, found)
+            if self.metadata is None:
+                yield from (pa.record_batch([lines], names=[self.value]) for lines in found)
+                continue
+            told = about(split, self.metadata[1])
+            most = max(1, _MOST_TOLD // max(1, sum(len(str(value)) for value in told.as_py().values())))
             for lines in found:
-                columns, names = [lines], [self.value]
-                if self.metadata:
-                    columns.append(pa.repeat(about(split, self.metadata[1]), len(lines)))
-                    names.append(self.metadata[0])
-                yield pa.record_batch(columns, names=names)
+                for start in range(0, len(lines), most):
+                    some = lines[start : start + most]
+                    yield pa.record_batch([some, pa.repeat(told, len(some))], names=[self.value, self.metadata[0]])
 
     def _behind_heading(self, split: Split, found: Iterator[pa.StringArray]) -> Iterator[pa.StringArray]:
         """Without the first line, which must be the heading: Spark looks for it in its own first part of the file."""

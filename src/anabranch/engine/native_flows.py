@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from anabranch.engine.catalyst import METADATA_COLUMN, Catalyst
+from anabranch.engine.catalyst import METADATA_COLUMN, Catalyst, source_options
 from anabranch.engine.catalyst_nodes import Node, identity, items, type_of
 from anabranch.engine.chains import Chain, Generation, Part, Projection, Selection
 from anabranch.engine.native_documents import DOCUMENT, LINE, Documents, documents, is_documents, is_lines
@@ -50,8 +50,12 @@ def native_chains(
     `alone`: no other source is read in the same channel.
     """
     base = chains[0].base
-    if not alone or not (is_parquet(base) or is_documents(base)):
+    if not (is_parquet(base) or is_documents(base)):
         return _compiled(catalyst, chains, schemas)
+    if not alone:
+        found = _compiled(catalyst, chains, schemas)
+        beside = f"reads files of {source_options(base)[0].upper()} in a channel that reads more than these once"
+        return replace(found, why={part: beside if reason == PLAIN else reason for part, reason in found.why.items()})
     whole = _compiled(catalyst, chains, schemas, of_columns=is_parquet(base), of_documents=is_documents(base))
     if whole.chains:
         return whole

@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 
 from anabranch.engine.catalyst import METADATA_COLUMN, Catalyst, source_options
 from anabranch.engine.catalyst_nodes import Node, identity, items, kind, type_of
-from anabranch.engine.native_documents import OF_FILES
+from anabranch.engine.native_documents import OF_FILES, check_folders
 from anabranch.engine.native_files import Split, about, asks_for_part
 from anabranch.engine.native_rows import CannotRead
 from anabranch.engine.native_sql import raw_name
@@ -123,9 +123,10 @@ def _check_source(catalyst: Catalyst, base: Node) -> None:
     declared = source.userSpecifiedSchema()
     if not declared.isDefined():
         raise NotKnown("reads files of Parquet without a declared schema")
+    check_folders(base, options)
     names = set(declared.get().fieldNames())
-    if source.partitionColumns().size() or METADATA_COLUMN in names:
-        raise NotKnown("reads files of Parquet in partitions")
+    if METADATA_COLUMN in names:
+        raise NotKnown(f"reads a column of its own that is called {METADATA_COLUMN}")
     if {attribute.name() for attribute in items(base.output())} - {METADATA_COLUMN} != names:
         raise NotKnown("reads columns that are in the names of folders")
 

@@ -272,7 +272,8 @@ def _sample(native: NativePass, frame: DataFrame, checkpoint: Checkpoint, epoch:
         first = epoch % len(splits) if splits else 0
         found = next(native.files.batches([*splits[first:], *splits[:first]]), None)  # a part of a file may have none
         return pa.record_batch({}) if found is None else found.slice(0, SAMPLE)
-    return one_batch(collect_arrow(native.raw(frame).limit(SAMPLE)))
+    rows = [batch for batch in collect_arrow(native.raw(frame).limit(SAMPLE)) if batch.num_rows]
+    return one_batch(rows) if rows else pa.record_batch({})
 
 
 def _by_spark(wanted: Wanted, program: Program, frame: DataFrame, *, small: bool, now: datetime) -> Staged:

@@ -19,6 +19,8 @@ from anabranch.native.run import NativeRun, one_batch
 #: Blocks of files come larger than this, and are not joined to larger ones still.
 _TOGETHER = 65_536
 _TOGETHER_BYTES = 8 << 20
+#: Records that may be too large to be one array with others: Arrow's have 2 GB.
+_ALONE_BYTES = 1 << 30
 
 #: Records left to Spark go through the driver. Where they are more than this, they go into a file, or Spark computes
 #: the whole epoch.
@@ -65,6 +67,8 @@ class NativeRows:
         """Raw records; they wait until there are enough of them."""
         if not raw.num_rows:
             return
+        if raw.nbytes >= _ALONE_BYTES:
+            self.pass_on()
         self._waiting.append(raw)
         waiting = sum(b.num_rows for b in self._waiting)
         if waiting >= _TOGETHER or sum(b.nbytes for b in self._waiting) >= _TOGETHER_BYTES:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from anabranch.engine.source_files import MALFORMED
+from anabranch.engine.source_files_log import is_local, local_path, read_in
 from anabranch.errors import DataError
+
+if TYPE_CHECKING:
+    from anabranch.engine.checkpoint import Checkpoint
 
 _FAILED = re.compile(r"\[FAILED_READ_FILE\.(\w+)\][^\n]*?(file:/\S+?|\w+://\S+?)\.?\s+(?:[A-Z]|SQLSTATE)")
 _RAISED = re.compile(re.escape(MALFORMED) + r"(\S+)")
@@ -53,6 +59,15 @@ def gone(files: list[str]) -> DataError:
         f"{files[0]}{others} was there when the epoch was planned and is gone: its rows would be missing",
         hint="put it back and run again; an empty file of the same name gives its rows up",
     )
+
+
+def check_files(checkpoint: Checkpoint, epoch: int) -> None:
+    """Refuse an epoch whose files are not all there: Spark would go on without the rows of the missing ones."""
+    places = range(len((checkpoint.offsets(epoch) or "").splitlines()))
+    found = [each for place in places for each in read_in(checkpoint, place, epoch)]
+    missing = {path for each in found if is_local(each) and not os.path.exists(path := local_path(each))}
+    if missing:
+        raise gone(sorted(missing))
 
 
 def _plain(url: str) -> str:

@@ -1,15 +1,16 @@
-"""The log that Spark's file source keeps in a checkpoint: which files each batch has read."""
+"""The log that Spark's file source keeps in a checkpoint: which files each batch of it has.
+
+Its batches are not epochs. A source that had nothing new in an epoch has no batch for it; and one whose files were
+listed by a process that was killed before the epoch began has two. Which batches an epoch reads, its offsets say.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
-
-from anabranch.engine.source_files_errors import gone
 
 if TYPE_CHECKING:
     from anabranch.engine.checkpoint import Checkpoint
@@ -29,12 +30,40 @@ def entries(folder: Path, until: int) -> list[dict[str, Any]]:
     return [entry for entry in found if entry["batchId"] <= until]
 
 
-def entries_of(folder: Path, epoch: int) -> list[dict[str, Any]]:
+def entries_of(folder: Path, batch: int) -> list[dict[str, Any]]:
     """What the log has on the files of one batch; nothing where there is no such log."""
-    for path in (folder / str(epoch), folder / f"{epoch}.compact"):
-        if path.exists():
-            return [entry for entry in _read(path) if entry["batchId"] == epoch]
-    return []
+    path = file_of(folder, batch)
+    return [entry for entry in _read(path) if entry["batchId"] == batch] if path.exists() else []
+
+
+def file_of(folder: Path, batch: int) -> Path:
+    """Where the log has a batch: by itself, or in a list of everything before."""
+    single, whole = folder / str(batch), folder / f"{batch}.compact"
+    return single if single.exists() or not whole.exists() else whole
+
+
+def read_in(checkpoint: Checkpoint, place: int, epoch: int) -> list[dict[str, Any]]:
+    """What a source reads in one epoch; `place`: of its offsets among those of all. Nothing if it is not of files."""
+    folder = checkpoint.log(place)
+    return [entry for batch in batches_in(checkpoint, place, epoch) for entry in entries_of(folder, batch)]
+
+
+def read_until(checkpoint: Checkpoint, place: int, epoch: int) -> list[dict[str, Any]]:
+    """What a source has read in an epoch and all before it."""
+    until = _stands(checkpoint, place, epoch)
+    return entries(checkpoint.log(place), until) if until >= 0 else []
+
+
+def batches_in(checkpoint: Checkpoint, place: int, epoch: int) -> range:
+    """The batches of its log that a source reads in one epoch."""
+    return range(_stands(checkpoint, place, epoch - 1) + 1, _stands(checkpoint, place, epoch) + 1)
+
+
+def _stands(checkpoint: Checkpoint, place: int, epoch: int) -> int:
+    """The newest batch of its log that a source has read after an epoch; -1 if there is none."""
+    lines = (checkpoint.offsets(epoch) or "").splitlines()
+    found = log_offset(lines[place]) if place < len(lines) else None
+    return -1 if found is None else found
 
 
 def log_offset(line: str) -> int | None:
@@ -56,14 +85,6 @@ def is_local(entry: Mapping[str, Any]) -> bool:
 def local_path(entry: Mapping[str, Any]) -> str:
     """The file of an entry, for one that is local."""
     return unquote(urlsplit(entry["path"]).path)
-
-
-def check_files(checkpoint: Checkpoint, epoch: int) -> None:
-    """Refuse an epoch whose files are not all there: Spark would go on without the rows of the missing ones."""
-    found = [each for folder in checkpoint.folder.glob("sources/*") for each in entries_of(folder, epoch)]
-    missing = {path for each in found if is_local(each) and not os.path.exists(path := local_path(each))}
-    if missing:
-        raise gone(sorted(missing))
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

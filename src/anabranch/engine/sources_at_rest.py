@@ -5,9 +5,9 @@ Spark's file source keeps a list of the files it has read, by batch: reading jus
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import reduce
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from pyspark.sql import DataFrame
@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from anabranch.engine.archive import Cleaned, archived
 from anabranch.engine.catalyst import METADATA_COLUMN, Catalyst, catalyst_of, describe, is_source, source_options
 from anabranch.engine.catalyst_nodes import Node, analyzed, children_of, items, kind
-from anabranch.engine.source_files_log import entries, entries_of, is_local, local_path, log_offset
+from anabranch.engine.source_files_log import is_local, local_path, read_in, read_until
 from anabranch.errors import DataError, StateError
 
 if TYPE_CHECKING:
@@ -33,13 +33,9 @@ _FILES = ("json", "csv", "parquet", "text", "orc", "avro", "xml", "binaryfile")
 
 def files_read(checkpoint: Checkpoint, until: int) -> dict[str, list[str]] | None:
     """For each source of a checkpoint the files it has read up to an epoch; None where a source has no such list."""
-    lists: dict[str, list[str]] = {}
-    for number, source in enumerate(checkpoint.sources()):
-        folder = checkpoint.folder / "sources" / str(number)
-        if not folder.is_dir():
-            return None
-        lists[source] = sorted({entry["path"] for entry in entries(folder, until)})
-    return lists
+    if not all(checkpoint.log(place).is_dir() for place in range(len(checkpoint.sources()))):
+        return None
+    return _by_source(checkpoint, partial(read_until, checkpoint, epoch=until))
 
 
 def each_file_once(
@@ -49,11 +45,12 @@ def each_file_once(
 
     Where the name of one looks like a glob, Spark's file source reads all others of the batch once more for it.
     """
-    files = _files_of(checkpoint, epoch)
-    odd = [path for paths in files.values() if len(paths) > 1 for path in paths if _looks_like_glob(path)]
+    lists = [[entry["path"] for entry in read_in(checkpoint, n, epoch)] for n in range(len(checkpoint.sources()))]
+    odd = [path for paths in lists if len(paths) > 1 for path in paths if _looks_like_glob(path)]
     if not odd:
         return batch
-    found = at_rest(batch.sparkSession, stream, files) if repeatable else None
+    files = _by_source(checkpoint, partial(read_in, checkpoint, epoch=epoch))
+    found = at_rest(batch.sparkSession, stream, files) if repeatable and files is not None else None
     if found is None:
         raise DataError(
             "SOURCE_NAMES_LIKE_GLOBS",
@@ -65,17 +62,16 @@ def each_file_once(
     return catalyst.frame(catalyst.at_time(analyzed(found), checkpoint.time(epoch)))
 
 
-def _files_of(checkpoint: Checkpoint, epoch: int) -> dict[str, list[str]]:
-    """For each source of files what it reads in one epoch: its offsets are numbers of batches in a log of its own."""
-    found: dict[str, set[str]] = {}
-    now, before = ((checkpoint.offsets(number) or "").splitlines() for number in (epoch, epoch - 1))
-    for number, source in enumerate(checkpoint.sources()):
-        until, start = (log_offset(lines[number]) if number < len(lines) else None for lines in (now, before))
-        batches = range(0 if start is None else start + 1, 0 if until is None else until + 1)
-        folder = checkpoint.folder / "sources" / str(number)
-        listed = [entry for batch in batches for entry in entries_of(folder, batch)]
-        found.setdefault(source, set()).update(entry["path"] for entry in listed)
-    return {source: sorted(paths) for source, paths in found.items()}
+def _by_source(
+    checkpoint: Checkpoint, read: Callable[[int], Sequence[Mapping[str, Any]]]
+) -> dict[str, list[str]] | None:
+    """The files of each source; None where two that are told by the same words have others: each has its own list."""
+    found: dict[str, list[str]] = {}
+    for place, source in enumerate(checkpoint.sources()):
+        paths = sorted({entry["path"] for entry in read(place)})
+        if found.setdefault(source, paths) != paths:
+            return None
+    return found
 
 
 def at_rest(spark: SparkSession, frame: DataFrame, files: Mapping[str, list[str]] | None) -> DataFrame | None:
