@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from anabranch.engine import native_pass
 from anabranch.native import expressions
 from native.native_project import Ran, land
 
@@ -87,4 +88,26 @@ def test_an_audited_epoch_without_records(tmp_path: Path, spark: Any) -> None:
     land(tmp_path / "in", {"a.json": LINES})
     assert ran.run() is None
     assert [event.records for event in ran.published] == [{"native": 0, "spark": 0}, {"native": 3, "spark": 2}]
+    assert sum(ran.rows("names").values()) == 5
+
+
+def test_a_file_that_goes_before_it_is_audited(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    land(tmp_path / "in", {"a.json": LINES})
+    ran = Ran(tmp_path / "lake", spark, "audit")
+    ran.write(CODE.partition("@dp.table\ndef hashed")[0], tmp_path / "in")
+    with monkeypatch.context() as wrong:
+
+        def first(*given: Any, **more: Any) -> Any:
+            passed = natively(*given, **more)
+            (tmp_path / "in" / "a.json").unlink()
+            return passed
+
+        natively = native_pass._natively
+        wrong.setattr(native_pass, "_natively", first)
+        failed = ran.run()
+    assert failed is not None
+    assert failed.code == "SOURCE_FILE_GONE"
+    assert ran.published == []
+    land(tmp_path / "in", {"a.json": LINES})
+    assert ran.run() is None
     assert sum(ran.rows("names").values()) == 5

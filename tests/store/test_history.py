@@ -192,6 +192,18 @@ def test_a_queue_that_is_full_drops_the_oldest_and_says_how_many(lake: Lake, mon
     assert kept[-5:] == [7, 8, 9, 10, 11]
 
 
+def test_the_end_of_a_run_does_not_wait_for_ever_and_says_so(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_writer, "_LAST", 0.1)
+    writer = lake.writer()
+    wait_for(lake.history.runs)
+    held = sqlite3.connect(lake.path, isolation_level=None)
+    held.execute("BEGIN IMMEDIATE")
+    writer.close("done")
+    held.close()
+    assert len(lake.told) == 1
+    assert "its last events were not written within 0.1 seconds" in lake.told[0]
+
+
 def test_a_disk_that_refuses_is_told_once_and_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / "_anabranch").write_text("in the way")
     lake = Lake(tmp_path)

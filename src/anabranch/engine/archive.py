@@ -77,14 +77,19 @@ class Cleaner:
         """Those that every other place reading the same folder has read too: each looks at the folder for itself."""
         root = self.places[own].root or ""
         for number, place in enumerate(self.places):
-            if number != own and place.root and (_is_in(place.root, root) or _is_in(root, place.root)):
-                read = {each["path"] for each in read_until(self.checkpoint, number, published)}
-                found = [each for each in found if each["path"] in read or not _is_in(local_path(each), place.root)]
+            if self.checkpoint.log(number) == self.checkpoint.log(own):
+                continue  # the same source, once more
+            if place.root and (_is_in(place.root, root) or _is_in(root, place.root)):
+                waiting = {_which(each) for each in found if _is_in(local_path(each), place.root)}
+                waiting -= set(map(_which, read_in(self.checkpoint, number, published)))
+                if waiting:  # rarely: all that was ever read may be much
+                    waiting -= set(map(_which, read_until(self.checkpoint, number, published)))
+                found = [each for each in found if _which(each) not in waiting]
         return found
 
     def _clean(self, place: Cleaned, found: list[dict[str, Any]]) -> None:
         changed: list[str] = []
-        for each in found:
+        for each in {each["path"]: each for each in found}.values():  # as it was read last
             path = local_path(each)
             if not os.path.lexists(path):
                 continue
@@ -97,6 +102,11 @@ class Cleaner:
                 os.unlink(path)
         if changed:
             self.listener(FilesKept(self.channel, tuple(changed), "written to since they were read, not read again"))
+
+
+def _which(entry: Mapping[str, Any]) -> tuple[str, int]:
+    """A file as it was then: one that is written to is read again."""
+    return entry["path"], entry["timestamp"]
 
 
 def archived_as(path: str, root: str, archive: str) -> str:

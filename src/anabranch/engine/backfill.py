@@ -102,6 +102,7 @@ class Past:
         if not frame.isStreaming:
             return frame
         checkpoint = self.opened.storage.checkpoint(last.key.channel, last.key.generation)
+        checkpoint.verify(last.key, last)  # of one that was lost or put back, a part of the past would be all of it
         files = files_read(checkpoint, last.key.epoch)
         found = at_rest(self.spark, frame, files) if files is not None else None
         if found is None:

@@ -49,12 +49,8 @@ class Checkpoint:
         batches = [file_of(self.log(place), n) for place in places for n in batches_in(self, place, epoch)]
         paths = [self.folder / "offsets" / str(epoch), *batches]
         for path in [p for p in paths if p.exists()]:
-            for each in (path, path.parent):
-                descriptor = os.open(each, os.O_RDONLY)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
+            _sync(path)
+            _sync(path.parent)
 
     def input_bytes(self, epoch: int) -> int | None:
         """The size of the files that an epoch reads; None where that is not known before they are read.
@@ -137,7 +133,9 @@ class Checkpoint:
         self.folder.mkdir(parents=True, exist_ok=True)
         beside = self.folder / f".{_MARKER}"
         beside.write_text(json.dumps(wanted, indent=2))
+        _sync(beside)  # epochs that are decided rely on it
         beside.replace(self.folder / _MARKER)
+        _sync(self.folder)
 
     def verify(self, key: EpochKey, last: EpochRecord | None) -> None:
         """Refuse a checkpoint that does not fit the last epoch the ledger decided (`last`)."""
@@ -180,9 +178,17 @@ class Checkpoint:
 def _told(reads: Mapping[str, Any]) -> str:
     """Sources, for people; those that are there twice with which one is which."""
     sources, numbers = reads["sources"], reads["numbers"]
-    if len(set(sources)) == len(sources):
+    if len(set(sources)) == len(sources) or len(sources) != len(numbers):  # older versions kept no numbers
         return str(sources)
     return str([f"{source} ({number})" for source, number in zip(sources, numbers, strict=True)])
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _ledger_older(folder: Path, checkpoint: int, ledger: int | None) -> StateError:

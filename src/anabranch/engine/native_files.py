@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from anabranch.engine.native_rows import CannotRead
-from anabranch.engine.source_files_log import entries, is_local, local_path, log_offset
+from anabranch.engine.source_files_log import entries_of, is_local, local_path, log_offset
 from anabranch.native.lines import read_split, unreadable
 from anabranch.native.parse_csv_shape import Heading
 
@@ -136,11 +136,14 @@ def batch_splits(checkpoint: Checkpoint, epoch: int, tasks: int) -> list[Split] 
 
     The offsets of Spark's file source are numbers of batches in a log of its own.
     """
-    folder = checkpoint.folder / "sources" / "0"
     now, before = _offset(checkpoint, epoch), _offset(checkpoint, epoch - 1) if epoch else -1
-    if now is None or before is None or not folder.is_dir():
+    if now is None or before is None:
         return None
-    found = [entry for entry in entries(folder, now) if entry["batchId"] > before]
+    batches = range(before + 1, now + 1)
+    listed = entries_of(checkpoint.log(0), batches)
+    if {entry["batchId"] for entry in listed} != set(batches):
+        return None
+    found = list({entry["path"]: entry for entry in listed}.values())  # one may be listed twice, see `each_file_once`
     if not all(is_local(entry) and not unreadable(local_path(entry)) for entry in found):
         return None
     try:

@@ -24,10 +24,11 @@ from anabranch.engine.native_audit import SAMPLE, audit
 from anabranch.engine.native_files import Feed, batch_splits, dealt, reading
 from anabranch.engine.native_flows import NativeChains
 from anabranch.engine.native_left import count_rows, folder_aside, left_lines, rows_aside
-from anabranch.engine.native_rows import NativeWork
+from anabranch.engine.native_rows import CannotRead, NativeWork
 from anabranch.engine.native_sql import raw_name
 from anabranch.engine.native_turns import Turns
 from anabranch.engine.rows import NativeCount, OutputColumns, Staged
+from anabranch.engine.source_files_errors import gone
 from anabranch.engine.stage import Pass, Wanted, by_workers, stage, written
 from anabranch.engine.user_code import with_settings
 from anabranch.errors import SetupError
@@ -270,7 +271,10 @@ def _sample(native: NativePass, frame: DataFrame, checkpoint: Checkpoint, epoch:
     splits = batch_splits(checkpoint, epoch, 1) if native.files else None
     if native.files and splits is not None:
         first = epoch % len(splits) if splits else 0
-        found = next(native.files.batches([*splits[first:], *splits[:first]]), None)  # a part of a file may have none
+        try:  # a part of a file may have no record
+            found = next(native.files.batches([*splits[first:], *splits[:first]]), None)
+        except CannotRead as problem:  # it could a moment ago
+            raise gone([str(problem)]) from problem
         return pa.record_batch({}) if found is None else found.slice(0, SAMPLE)
     rows = [batch for batch in collect_arrow(native.raw(frame).limit(SAMPLE)) if batch.num_rows]
     return one_batch(rows) if rows else pa.record_batch({})

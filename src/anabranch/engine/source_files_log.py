@@ -7,7 +7,8 @@ listed by a process that was killed before the epoch began has two. Which batche
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -15,25 +16,41 @@ from urllib.parse import unquote, urlsplit
 if TYPE_CHECKING:
     from anabranch.engine.checkpoint import Checkpoint
 
+#: Bytes that are read first from the end of a list of everything.
+_AT_ONCE = 1 << 16
+
 
 def entries(folder: Path, until: int) -> list[dict[str, Any]]:
     """What the log has on the files of all batches up to one.
 
-    It is in the newest list of everything before, and the single ones after it.
+    It is in the newest list of everything before, and the single ones after it. A file that was written to and read
+    again is there twice, the older one first.
     """
     if not folder.is_dir():
         return []
     whole = max((p for p in folder.glob("*.compact")), key=lambda p: int(p.stem), default=None)
     start = int(whole.stem) if whole else -1
-    single = [p for p in folder.iterdir() if p.name.isdigit() and int(p.name) > start]
-    found = [entry for path in ([whole] if whole else []) + single for entry in _read(path)]
+    single = sorted(n for p in folder.iterdir() if p.name.isdigit() and (n := int(p.name)) > start)
+    paths = [*([whole] if whole else []), *(folder / str(number) for number in single)]
+    found = [entry for path in paths for entry in _read(path)]
     return [entry for entry in found if entry["batchId"] <= until]
 
 
-def entries_of(folder: Path, batch: int) -> list[dict[str, Any]]:
-    """What the log has on the files of one batch; nothing where there is no such log."""
-    path = file_of(folder, batch)
-    return [entry for entry in _read(path) if entry["batchId"] == batch] if path.exists() else []
+def entries_of(folder: Path, batches: Iterable[int]) -> list[dict[str, Any]]:
+    """What the log has on the files of some batches; nothing where there is no such log.
+
+    Spark removes old ones that a list has too. They may still be needed: where another source fails before an epoch can
+    begin, each start adds one.
+    """
+    found, removed = list[dict[str, Any]](), set[int]()
+    for batch in batches:
+        path = file_of(folder, batch)
+        if not path.exists():
+            removed.add(batch)
+        else:
+            found += [each for each in (_last if path.suffix else _read)(path) if each["batchId"] == batch]
+    older = entries(folder, max(removed)) if removed else []
+    return [*(entry for entry in older if entry["batchId"] in removed), *found]
 
 
 def file_of(folder: Path, batch: int) -> Path:
@@ -44,8 +61,7 @@ def file_of(folder: Path, batch: int) -> Path:
 
 def read_in(checkpoint: Checkpoint, place: int, epoch: int) -> list[dict[str, Any]]:
     """What a source reads in one epoch; `place`: of its offsets among those of all. Nothing if it is not of files."""
-    folder = checkpoint.log(place)
-    return [entry for batch in batches_in(checkpoint, place, epoch) for entry in entries_of(folder, batch)]
+    return entries_of(checkpoint.log(place), batches_in(checkpoint, place, epoch))
 
 
 def read_until(checkpoint: Checkpoint, place: int, epoch: int) -> list[dict[str, Any]]:
@@ -87,6 +103,24 @@ def local_path(entry: Mapping[str, Any]) -> str:
     return unquote(urlsplit(entry["path"]).path)
 
 
+def _last(path: Path) -> list[dict[str, Any]]:
+    """The end of a list of everything, with all of its own batch. It may be long, and is not read from its start."""
+    with path.open("rb") as file:
+        size, length = file.seek(0, os.SEEK_END), _AT_ONCE
+        while True:
+            start = max(0, size - length)
+            file.seek(start)
+            found = _entries(file.read().split(b"\n"))
+            if start == 0 or (found and found[0]["batchId"] < int(path.stem)):
+                return found
+            length *= 4
+
+
 def _read(path: Path) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in path.read_text().splitlines()[1:]]
+    return _entries(path.read_bytes().split(b"\n"))
+
+
+def _entries(lines: list[bytes]) -> list[dict[str, Any]]:
+    """The entries in some lines; the first is none: the version, or a part of a line."""
+    found = [json.loads(line) for line in lines[1:] if line]
     return [entry for entry in found if "batchId" in entry]  # Kafka's source keeps where it began under such a name

@@ -89,6 +89,8 @@ class HistoryWriter:
         self._ending.set()
         self._some.set()
         self._thread.join(_LAST)
+        if self._thread.is_alive():
+            self._complain(f"its last events were not written within {_LAST:g} seconds")
 
     def _work(self) -> None:
         try:
