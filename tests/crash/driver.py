@@ -165,7 +165,7 @@ def plan(project: Project, _spark: None, known: Mapping[str, str]) -> SimpleName
 
 def program(_plan: ChannelPlan, frames: Mapping[str, Any]) -> SimpleNamespace:
     """The program of the one channel."""
-    return SimpleNamespace(frame=frames["landing"], parts=PARTS, sources=("json",))
+    return SimpleNamespace(frame=frames["landing"], parts=PARTS, sources=("json",), repeatable=True)
 
 
 def start(program: SimpleNamespace, work: ChannelRun, checkpoint: Checkpoint, trigger: Mapping[str, Any]) -> Query:

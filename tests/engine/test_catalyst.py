@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from anabranch.engine.catalyst import (
     is_source,
     meaning,
     same_source,
+    source_numbers,
     sources,
     views_read,
 )
@@ -98,6 +100,37 @@ def test_sources_are_told_apart_by_what_they_read(spark: Any, tmp_path: Path) ->
     assert [identity(leaf.output().apply(0)) for leaf in items(analyzed(rate).collectLeaves())] == [
         identity(analyzed(rate).output().apply(0))
     ]
+
+
+def test_sources_have_the_numbers_that_spark_gives_them(spark: Any, tmp_path: Path) -> None:
+    """One that is read in two places is one, or two; its offsets are those of each place, in this order."""
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.json").write_text('{"id": 1}')
+    a, b = (spark.readStream.schema("id INT").json(str(tmp_path / name)) for name in "ab")
+    rate = spark.readStream.format("rate").load().select(F.col("value").cast("int").alias("id"))
+    told = a.select(F.length("_metadata.file_name").alias("id"))
+    two = a.union(a).withColumnRenamed("id", "two")
+    frames = {
+        "united": a.union(b).union(rate).union(a),
+        "told": told.union(b).union(a).union(told).union(b),
+        "joined": b.union(a).join(two, F.expr("id = two")).union(b.select("id", "id")),
+    }
+    for name, frame in frames.items():
+        checkpoint = tmp_path / name
+        writer = frame.writeStream.foreachBatch(lambda rows, _: rows.count() and None)
+        query = writer.option("checkpointLocation", str(checkpoint)).trigger(once=True).start()
+        query.awaitTermination()
+        numbers, places = source_numbers(frame), sources(frame)
+        assert len((checkpoint / "offsets" / "0").read_text().splitlines()) == 2 + len(places)
+        for number, place in zip(numbers, places, strict=True):
+            if place.startswith("json"):
+                listed = json.loads((checkpoint / "sources" / str(number) / "0").read_text().splitlines()[1])
+                assert Path(listed["path"]).parent.name == place[-1], name
+        folders = {p.name for p in (checkpoint / "sources").iterdir()}
+        assert {str(n) for n, place in zip(numbers, places, strict=True) if place.startswith("json")} <= folders
+        assert folders <= set(map(str, numbers)), name
+        assert len(query.lastProgress["sources"]) == len(set(numbers)), name
 
 
 def test_sequences(catalyst: Catalyst) -> None:

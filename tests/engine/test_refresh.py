@@ -83,6 +83,18 @@ def test_an_output_that_joins_is_given_its_past_from_its_upstream(begun: Any) ->
     assert {t.epoch for t in read.cut(begun.root).record.tables.values()} == {12}
 
 
+def test_no_past_is_made_of_a_checkpoint_that_is_not_the_right_one(begun: Any) -> None:
+    [newest] = begun.root.rglob("offsets/11")
+    newest.rename(begun.root / "aside")
+    begun.write(HEAD + FROM_SOURCE)
+    with pytest.raises(StateError) as told:
+        begun.run()
+    assert told.value.code == "CHECKPOINT_OLDER"
+    (begun.root / "aside").rename(newest)
+    begun.run()
+    assert len(begun.rows("kinds")) + len(begun.rows("kinds_quarantine")) == len(ALL)
+
+
 @pytest.mark.parametrize("point", ["committed(odd)", "committed(kinds)"])
 def test_killed_while_it_is_given_its_past_nothing_is_there_twice(
     begun: Any, monkeypatch: pytest.MonkeyPatch, point: str

@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -16,9 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from anabranch import sources
+from anabranch.core import crash
 from anabranch.core.events import Event
 from anabranch.core.events_data import FilesKept
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, UserCodeError
 from anabranch.load.project import read_project
 
 pytestmark = pytest.mark.spark
@@ -258,6 +260,32 @@ def test_files_are_archived_when_they_are_published_and_found_there(lake: Lake) 
     assert len(lake.letters("orders")) == len(expected_orders()[1])
     kept = [event for event in lake.events if isinstance(event, FilesKept)]
     assert [event.files for event in kept] == [(str(lake.here / "orders" / "a b.json"),)]
+
+
+STATE = """
+from anabranch import pipelines as dp, sources
+
+@dp.table
+def once():
+    return sources.files({here!r} + "/state", "json", schema="id INT", clean="delete").dropDuplicates(["id"])
+"""
+
+
+def test_killed_before_spark_has_noted_it_state_is_not_computed_without_its_files(tmp_path: Path, spark: Any) -> None:
+    lake = Lake(tmp_path)
+    (tmp_path / "transformations" / "p.py").write_text(STATE.format(here=str(tmp_path)))
+    with pytest.MonkeyPatch.context() as killed:
+        killed.setattr(crash, "_hits", Counter())
+        killed.setenv(crash.VARIABLE, "published:raise")
+        put(tmp_path / "state", {"a.json": b'{"id":1}\n{"id":2}\n'})
+        with pytest.raises(UserCodeError, match="crash point published"):
+            lake.run()
+    assert lake.rows("once", "id") == [(1,), (2,)]
+    assert (tmp_path / "state" / "a.json").exists()
+    put(tmp_path / "state", {"b.json": b'{"id":2}\n{"id":3}\n'})
+    lake.run()
+    assert lake.rows("once", "id") == [(1,), (2,), (3,)]
+    assert not list((tmp_path / "state").glob("*.json"))
 
 
 KINDS = """

@@ -6,6 +6,7 @@ import fnmatch
 import json
 import os
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ from hypothesis import strategies as st
 from anabranch.core.epoch import EpochKey
 from anabranch.core.events import Event
 from anabranch.core.events_data import FilesKept
+from anabranch.engine import archive
 from anabranch.engine.archive import Cleaned, Cleaner, archived, move_aside
 from anabranch.engine.checkpoint import Checkpoint
 from anabranch.engine.source_files import UNFINISHED
 from anabranch.engine.source_files_errors import check_files
 from anabranch.engine.source_files_letters import Letters
+from anabranch.engine.source_files_log import read_in, read_until
 from anabranch.engine.source_files_names import not_ending
 from anabranch.errors import DataError, StateError
 
@@ -179,6 +182,29 @@ def test_a_log_that_was_put_together(tmp_path: Path) -> None:
     assert made.left == set()
 
 
+def test_where_state_is_kept_files_stay_until_spark_will_not_read_them_again(tmp_path: Path) -> None:
+    """Killed before it has noted that it is done with an epoch, Spark computes it once more, and its state."""
+    made = Folder(tmp_path)
+    cleaner = replace(made.cleaner, keeps_state=True)
+    for epoch in range(3):
+        made.read(epoch, made.file(f"{epoch}.json"))
+    cleaner.after(0)
+    cleaner.end()
+    cleaner.catch_up(0)
+    assert made.left == {"0.json", "1.json", "2.json"}
+    noted = made.checkpoint.folder / "commits"
+    noted.mkdir()
+    (noted / "0").touch()
+    cleaner.after(1)
+    assert made.left == {"1.json", "2.json"}
+    (noted / "1").touch()
+    cleaner.catch_up(2)
+    assert made.left == {"2.json"}
+    (noted / "2").touch()
+    cleaner.end()
+    assert made.left == set()
+
+
 def test_what_was_written_to_since_is_left_alone_and_told(tmp_path: Path) -> None:
     made = Folder(tmp_path)
     file = made.file("a.json")
@@ -297,7 +323,8 @@ def test_how_much_an_epoch_reads(tmp_path: Path) -> None:
     made = Folder(tmp_path)
     for place, sizes in enumerate([(1,), (10, 100, 1000)]):
         for number, size in enumerate(sizes):
-            made.log(number, made.file(f"{place}-{number}.json", "x" * size), place=place)
+            file = made.file(f"{place}-{number}.json", "x" * size)
+            made.log(number, file, place=place, compact=number == 2)
     made.offsets(0, 0, -1)
     made.offsets(1, 0, 1)
     made.offsets(2, 0, 2)
@@ -306,6 +333,64 @@ def test_how_much_an_epoch_reads(tmp_path: Path) -> None:
     assert made.checkpoint.input_bytes(4) is None
     (made.checkpoint.folder / "offsets" / "4").write_text('v1\n{}\n{"logOffset":0}\n{"topic":{"0":7}}')
     assert made.checkpoint.input_bytes(4) is None
+
+
+@pytest.mark.parametrize("count", [1, 3000])
+def test_a_long_list_is_not_read_from_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Each tenth batch of a log lists all files that were ever read, its own last."""
+    made = Folder(tmp_path)
+    made.log(8)
+    older, own = ([f"file:///in/{batch}-{n}.json" for n in range(each)] for batch, each in ((8, 20_000), (9, count)))
+    lines = [json.dumps({"path": path, "timestamp": 1, "batchId": 8}) for path in older]
+    lines += [json.dumps({"path": path, "timestamp": 1, "batchId": 9}) for path in own]
+    (made.checkpoint.folder / "sources" / "0" / "9.compact").write_text("\n".join(["v1", *lines]))
+    made.offsets(8, 8)
+    made.offsets(9, 9)
+    parsed: list[Any] = []
+    with monkeypatch.context() as counted:
+        loads = json.loads
+        counted.setattr(json, "loads", lambda text: (parsed.append(text), loads(text))[1])
+        found = read_in(made.checkpoint, 0, 9)
+    assert [entry["path"] for entry in found] == own
+    assert len(parsed) < 2000 + 6 * count
+    assert len(read_until(made.checkpoint, 0, 9)) == 20_000 + count
+
+
+def test_batches_of_an_epoch_that_spark_has_removed_meanwhile(tmp_path: Path) -> None:
+    """Where another source fails before the epoch begins, each start adds a batch; more than a hundred, in the end."""
+    made = Folder(tmp_path)
+    files = [made.file(f"{n}.json") for n in range(12)]
+    made.log(9, compact=True)
+    whole = made.checkpoint.folder / "sources" / "0" / "9.compact"
+    whole.write_text("\n".join(["v1", *(made._entry(file, n) for n, file in enumerate(files[:10]))]))
+    made.log(10, files[10])
+    made.log(11, files[11])
+    made.offsets(0, 10)
+    assert [entry["batchId"] for entry in read_in(made.checkpoint, 0, 0)] == list(range(11))
+    files[3].unlink()
+    with pytest.raises(DataError, match=r"/3\.json"):
+        check_files(made.checkpoint, 0)
+    made.cleaner.after(0)
+    assert made.left == {"11.json"}
+
+
+def test_what_is_read_in_two_places_is_cleaned_up_without_a_look_at_all_that_was_ever_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(*_: Any) -> Any:
+        raise AssertionError("all that was ever read")
+
+    monkeypatch.setattr(archive, "read_until", wrong)
+    for name, numbers in (("one", (0, 0)), ("two", (0, 1))):
+        (tmp_path / name).mkdir()
+        made = Folder(tmp_path / name, places=2)
+        made.checkpoint.claim(EpochKey("p", "c", 1, 0), "ledger", ("in", "in"), numbers)
+        file = made.file("a.json")
+        for number in set(numbers):
+            made.log(0, file, place=number)
+        made.offsets(0, 0, 0)
+        made.cleaner.after(0)
+        assert (made.left, made.events) == (set(), [])
 
 
 def test_which_source_is_which_is_kept_with_the_checkpoint(tmp_path: Path) -> None:
@@ -319,6 +404,9 @@ def test_which_source_is_which_is_kept_with_the_checkpoint(tmp_path: Path) -> No
     marker = checkpoint.folder / "anabranch.json"
     older = {name: value for name, value in json.loads(marker.read_text()).items() if name != "numbers"}
     marker.write_text(json.dumps(older))
+    with pytest.raises(StateError, match="now they are") as told:
+        checkpoint.claim(key, "ledger", ("in", "other"), (0, 1))
+    assert told.value.code == "SOURCES_CHANGED"
     checkpoint.claim(key, "ledger", ("in", "in", "other"), (0, 0, 1))
     assert json.loads(marker.read_text())["numbers"] == [0, 0, 1]
 

@@ -150,7 +150,9 @@ def test_tables_are_the_same_to_the_bit(tmp_path: Path, spark: Any, monkeypatch:
     for ran in (by_spark, natively):
         ran.write(CODE, tmp_path / "in")
         assert ran.run() is None
-    assert set(natively.how().values()) == {"native"}
+    how = natively.how()
+    assert how.pop("parted") == "fused, spark: reads columns that are in the names of folders"
+    assert set(how.values()) == {"native"}
     for table in by_spark.schemas():
         expected, found = by_spark.rows(table), natively.rows(table)
         assert (found - expected, expected - found) == ({}, {}), table

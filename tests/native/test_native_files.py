@@ -84,6 +84,20 @@ def test_files_are_found_in_the_list_of_all_before(log: Log) -> None:
     assert split.url == "file://" + quote(str(new))
 
 
+def test_what_was_read_before_is_not_looked_at(log: Log) -> None:
+    (log.folder / "sources" / "0" / "9.compact").write_text("v1\nthis is not looked at")
+    log.batch(10, log.file("a.json", b"x"))
+    log.offset(9, {"logOffset": 9})
+    log.offset(10, {"logOffset": 10})
+    assert [split.path for split in log.splits(10) or []] == [str(log.folder / "in" / "a.json")]
+
+
+def test_a_log_with_a_gap_is_left_to_spark(log: Log) -> None:
+    log.batch(1, log.file("a.json", b"x"))
+    log.offset(0, {"logOffset": 1})
+    assert log.splits(0) is None
+
+
 @pytest.mark.parametrize("name", ["a.json.bz2", "a.zst", "a.json.GZ", "a.gzip", "a.lz4", "a.snappy", "a.deflate"])
 def test_packed_files_that_are_not_read_here(log: Log, name: str) -> None:
     log.batch(0, log.file(name, b"x"), log.file("plain.json", b"x"))

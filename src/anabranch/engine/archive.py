@@ -43,12 +43,16 @@ class Cleaned:
 
 @dataclass(frozen=True, slots=True)
 class Cleaner:
-    """Cleans up behind one channel. `places` are the sources of its query, in the order of the checkpoint."""
+    """Cleans up behind one channel. `places` are the sources of its query, in the order of the checkpoint.
+
+    `keeps_state`: until Spark has noted that it is done with an epoch, it may have to compute its state again.
+    """
 
     channel: str
     checkpoint: Checkpoint
     places: Sequence[Cleaned]
     listener: Listener
+    keeps_state: bool = False
 
     @property
     def works(self) -> bool:
@@ -56,12 +60,27 @@ class Cleaner:
         return any(place.clean for place in self.places)
 
     def after(self, epoch: int) -> None:
-        """An epoch is published: see to its files."""
-        self._told(lambda place: read_in(self.checkpoint, place, epoch), epoch)
+        """An epoch is published: see to its files, or to those of the one before."""
+        done = epoch - 1 if self.keeps_state else epoch
+        self._told(lambda place: read_in(self.checkpoint, place, done), done)
 
     def catch_up(self, published: int) -> None:
         """See to the files of all epochs up to this one, which is the last that is published."""
-        self._told(lambda place: read_until(self.checkpoint, place, published), published)
+        done = published
+        if self.keeps_state and published > self._noted():
+            done = published - 1
+        self._told(lambda place: read_until(self.checkpoint, place, done), done)
+
+    def end(self) -> None:
+        """The query has ended: see to the files that were still needed."""
+        done = self._noted()
+        if self.keeps_state:
+            self._told(lambda place: read_in(self.checkpoint, place, done), done)
+
+    def _noted(self) -> int:
+        """The newest epoch that Spark is done with."""
+        newest = self.checkpoint.newest("commits")
+        return -1 if newest is None else newest
 
     def _told(self, read: Any, published: int) -> None:
         if not self.works:
@@ -80,16 +99,16 @@ class Cleaner:
             if self.checkpoint.log(number) == self.checkpoint.log(own):
                 continue  # the same source, once more
             if place.root and (_is_in(place.root, root) or _is_in(root, place.root)):
-                waiting = {_which(each) for each in found if _is_in(local_path(each), place.root)}
-                waiting -= set(map(_which, read_in(self.checkpoint, number, published)))
+                waiting = {each["path"] for each in found if _is_in(local_path(each), place.root)}
+                waiting -= {each["path"] for each in read_in(self.checkpoint, number, published)}
                 if waiting:  # rarely: all that was ever read may be much
-                    waiting -= set(map(_which, read_until(self.checkpoint, number, published)))
-                found = [each for each in found if _which(each) not in waiting]
+                    waiting -= {each["path"] for each in read_until(self.checkpoint, number, published)}
+                found = [each for each in found if each["path"] not in waiting]
         return found
 
     def _clean(self, place: Cleaned, found: list[dict[str, Any]]) -> None:
         changed: list[str] = []
-        for each in {each["path"]: each for each in found}.values():  # as it was read last
+        for each in found:
             path = local_path(each)
             if not os.path.lexists(path):
                 continue
@@ -102,11 +121,6 @@ class Cleaner:
                 os.unlink(path)
         if changed:
             self.listener(FilesKept(self.channel, tuple(changed), "written to since they were read, not read again"))
-
-
-def _which(entry: Mapping[str, Any]) -> tuple[str, int]:
-    """A file as it was then: one that is written to is read again."""
-    return entry["path"], entry["timestamp"]
 
 
 def archived_as(path: str, root: str, archive: str) -> str:

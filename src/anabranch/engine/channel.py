@@ -121,7 +121,7 @@ def running(
         tell_changes(opened.storage, plan, frames, entered.record.generation, rebuild, listener)
         work = entered.work(stager(program, checkpoint), checkpoint, listener)
         places = [Cleaned.of(options) for options in options_of_sources(program.frame)]
-        cleaner = Cleaner(entered.record.channel, checkpoint, places, listener)
+        cleaner = Cleaner(entered.record.channel, checkpoint, places, listener, keeps_state=not program.repeatable)
         cleaner.catch_up(entered.published)
         work.after = (*work.after, cleaner.after, Compactor(entered.sinks, listener).after)
         seconds = opened.project.trigger_seconds if plan.channel.trigger is None else plan.channel.trigger
@@ -132,6 +132,7 @@ def running(
         finally:
             work.stop()
             query.stop()
+            cleaner.end()
 
 
 def stager(program: Program, checkpoint: Checkpoint | None = None) -> Stager:
@@ -140,8 +141,9 @@ def stager(program: Program, checkpoint: Checkpoint | None = None) -> Stager:
         forget_left(checkpoint.folder)
 
     def staged(frame: DataFrame, stagings: Mapping[str, Staging], key: EpochKey, *, small: bool) -> Staged:
-        if checkpoint and stagings:
+        if checkpoint and (stagings or not program.repeatable):
             check_files(checkpoint, key.epoch)
+        if checkpoint and stagings:
             frame = each_file_once(frame, program.frame, checkpoint, key.epoch, repeatable=program.repeatable)
         small = small and program.repeatable
         return stage_batch(program, frame, stagings, key, small=small, checkpoint=checkpoint)

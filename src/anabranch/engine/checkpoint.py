@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from anabranch.core.epoch import EpochKey
-from anabranch.engine.source_files_log import batches_in, file_of, log_offset
+from anabranch.engine.source_files_log import batches_in, file_of, is_local, local_path, log_offset, read_in
 from anabranch.errors import StateError
 from anabranch.store.ledger import EpochRecord
 
@@ -55,21 +54,17 @@ class Checkpoint:
     def input_bytes(self, epoch: int) -> int | None:
         """The size of the files that an epoch reads; None where that is not known before they are read.
 
-        Spark's file source lists the files of a batch in a log of its own. Every tenth entry lists all files that were
-        ever read; it is left alone. Any other source, or files that are not local, are of unknown size.
+        Spark's file source lists the files of a batch in a log of its own. Any other source, or files that are not
+        local, are of unknown size.
         """
         lines = (self.offsets(epoch) or "").splitlines()
         if not lines or any(line != "-" and log_offset(line) is None for line in lines):
             return None
-        lists = {self.log(place) / str(n) for place in range(len(lines)) for n in batches_in(self, place, epoch)}
-        if not all(path.exists() for path in lists):
-            return None
-        read = [json.loads(line) for path in lists for line in path.read_text().splitlines()[1:]]
-        parts = [urlsplit(entry["path"]) for entry in read]
-        if any(part.scheme != "file" for part in parts):
+        read = [entry for place in range(len(lines)) for entry in read_in(self, place, epoch)]
+        if not all(map(is_local, read)):
             return None
         try:
-            return sum(os.stat(unquote(part.path)).st_size for part in parts)
+            return sum(os.stat(path).st_size for path in {local_path(entry) for entry in read})
         except FileNotFoundError:
             return None
 

@@ -140,10 +140,9 @@ def batch_splits(checkpoint: Checkpoint, epoch: int, tasks: int) -> list[Split] 
     if now is None or before is None:
         return None
     batches = range(before + 1, now + 1)
-    listed = entries_of(checkpoint.log(0), batches)
-    if {entry["batchId"] for entry in listed} != set(batches):
+    found = entries_of(checkpoint.log(0), batches)
+    if {entry["batchId"] for entry in found} != set(batches):
         return None
-    found = list({entry["path"]: entry for entry in listed}.values())  # one may be listed twice, see `each_file_once`
     if not all(is_local(entry) and not unreadable(local_path(entry)) for entry in found):
         return None
     try:

@@ -23,16 +23,14 @@ _AT_ONCE = 1 << 16
 def entries(folder: Path, until: int) -> list[dict[str, Any]]:
     """What the log has on the files of all batches up to one.
 
-    It is in the newest list of everything before, and the single ones after it. A file that was written to and read
-    again is there twice, the older one first.
+    It is in the newest list of everything before, and the single ones after it.
     """
     if not folder.is_dir():
         return []
     whole = max((p for p in folder.glob("*.compact")), key=lambda p: int(p.stem), default=None)
     start = int(whole.stem) if whole else -1
-    single = sorted(n for p in folder.iterdir() if p.name.isdigit() and (n := int(p.name)) > start)
-    paths = [*([whole] if whole else []), *(folder / str(number) for number in single)]
-    found = [entry for path in paths for entry in _read(path)]
+    single = [p for p in folder.iterdir() if p.name.isdigit() and int(p.name) > start]
+    found = [entry for path in ([whole] if whole else []) + single for entry in _read(path)]
     return [entry for entry in found if entry["batchId"] <= until]
 
 

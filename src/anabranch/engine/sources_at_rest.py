@@ -43,18 +43,14 @@ def each_file_once(
 ) -> DataFrame:
     """A batch of a stream, or its files read anew where Spark reads some of them twice.
 
-    Where the name of one looks like a glob, Spark's file source reads all others of the batch once more for it. And one
-    that was listed by a process that was killed then, and written to since, is listed once more, and read as often.
+    Where the name of one looks like a glob, Spark's file source reads all others of the batch once more for it.
     """
     lists = [[entry["path"] for entry in read_in(checkpoint, n, epoch)] for n in range(len(checkpoint.sources()))]
     odd = [path for paths in lists if len(paths) > 1 for path in paths if _looks_like_glob(path)]
-    again = repeatable and any(len(set(paths)) < len(paths) for paths in lists)
-    if not odd and not again:
+    if not odd:
         return batch
     files = _by_source(checkpoint, partial(read_in, checkpoint, epoch=epoch))
     found = at_rest(batch.sparkSession, stream, files) if repeatable and files is not None else None
-    if found is None and not odd:
-        return batch
     if found is None:
         raise DataError(
             "SOURCE_NAMES_LIKE_GLOBS",
