@@ -268,6 +268,8 @@ def test_other_threads_may_import_meanwhile(make_project: MakeProject) -> None:
                 del sys.modules[f"_imported_meanwhile_{number}"]
 
     thread = threading.Thread(target=importing)
+    often = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
     thread.start()
     try:
         for _ in range(50):
@@ -276,3 +278,4 @@ def test_other_threads_may_import_meanwhile(make_project: MakeProject) -> None:
     finally:
         over.set()
         thread.join()
+        sys.setswitchinterval(often)

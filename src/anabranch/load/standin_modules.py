@@ -28,7 +28,7 @@ def standing_in(pipelines: ModuleType, settings: Mapping[str, str]) -> Iterator[
     Real modules that were loaded are put back afterwards; other modules that were imported in the meantime and hold on
     to a stand-in are forgotten. This changes the whole process: nothing else may import pyspark meanwhile.
     """
-    before = dict(sys.modules)
+    before = sys.modules.copy()  # in one step: other threads may import something else meanwhile, here and below
     for name in [name for name in before if _is_pyspark(name)]:
         del sys.modules[name]
     finder = _Finder()
@@ -40,10 +40,10 @@ def standing_in(pipelines: ModuleType, settings: Mapping[str, str]) -> Iterator[
     finally:
         known_settings.reset(token)
         sys.meta_path.remove(finder)
-        for name in _touched({name for name in list(sys.modules) if name not in before}):
-            del sys.modules[name]
-        for name in [name for name in list(sys.modules) if _is_pyspark(name)]:
-            del sys.modules[name]
+        found = sys.modules.copy()
+        new = {name: module for name, module in found.items() if name not in before}
+        for name in {*_touched(new), *filter(_is_pyspark, found)}:
+            sys.modules.pop(name, None)
         sys.modules.update((name, module) for name, module in before.items() if _is_pyspark(name))
 
 
@@ -121,10 +121,10 @@ def _bound(node: ast.stmt) -> Iterator[str]:
         yield from (target.id for target in node.targets if isinstance(target, ast.Name))
 
 
-def _touched(new: set[str]) -> set[str]:
+def _touched(new: Mapping[str, Any]) -> set[str]:
     """The modules among `new` that hold on to a stand-in, directly or through another one, with their packages."""
     tops: set[str] = set()
-    held = {name: _held(sys.modules[name]) for name in new if not _is_pyspark(name)}
+    held = {name: _held(module) for name, module in new.items() if not _is_pyspark(name)}
     growing = True
     while growing:
         found = {_top(name) for name, values in held.items() if any(_taints(value, tops) for value in values)}
@@ -134,7 +134,7 @@ def _touched(new: set[str]) -> set[str]:
 
 
 def _held(module: Any) -> list[Any]:
-    return list(vars(module).values()) if isinstance(module, ModuleType) else []
+    return list(vars(module).copy().values()) if isinstance(module, ModuleType) else []
 
 
 def _taints(value: Any, tops: set[str]) -> bool:

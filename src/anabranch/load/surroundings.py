@@ -80,7 +80,7 @@ def surroundings(root: Path, files: Sequence[Path], injected: Mapping[str, Any])
     finder = _LibraryFinder(around)
     folder, path, no_bytecode = Path.cwd(), list(sys.path), sys.dont_write_bytecode
     set_aside = {name: sys.modules.pop(name) for name in _names_in_the_way(around)}
-    before = set(sys.modules)
+    before = sys.modules.copy()
     sys.modules[PACKAGE] = ModuleType(PACKAGE)
     names = ExitStack()
     names.enter_context(lakeflow_names(own_dlt=_has_module("dlt", around)))
@@ -98,9 +98,9 @@ def surroundings(root: Path, files: Sequence[Path], injected: Mapping[str, Any])
         sys.meta_path.remove(finder)
         del sys.modules[PACKAGE]
         names.close()
-        for name, module in sys.modules.copy().items():  # other threads may import meanwhile, also while a list is made
+        for name, module in sys.modules.copy().items():  # other threads may import meanwhile
             if name not in before and _belongs(module, around):
-                del sys.modules[name]
+                sys.modules.pop(name, None)
         sys.modules.update(set_aside)
 
 
