@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from pyarrow import fs
 
 from anabranch.connectors.object_store import store_trouble, system_at
+from anabranch.core.durable import sync
 
 if TYPE_CHECKING:
     from anabranch.core.epoch import StagedFile
@@ -165,18 +166,18 @@ class Folder:
             return
         parents = {str(p) for path in paths for p in PurePosixPath(path).parents}
         for parent in sorted(parents, reverse=True):
-            _fsync(self.full("" if parent == "." else parent))
+            sync(self.full("" if parent == "." else parent))
 
     def sync_file(self, path: str) -> None:
         """Make one file and its entry durable."""
         if self.is_local:
-            _fsync(self.full(path))
-            _fsync(os.path.dirname(self.full(path)))
+            sync(self.full(path))
+            sync(os.path.dirname(self.full(path)))
 
     def sync_itself(self) -> None:
         """Make this folder's own entry durable."""
         if self.is_local:
-            _fsync(os.path.dirname(self._root))
+            sync(os.path.dirname(self._root))
 
 
 def new_checksum() -> hashlib.blake2b:
@@ -187,11 +188,3 @@ def new_checksum() -> hashlib.blake2b:
 def checksum_text(digest: hashlib.blake2b) -> str:
     """How a checksum is written down."""
     return f"blake2b:{digest.hexdigest()}"
-
-
-def _fsync(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from anabranch.core.durable import sync
 from anabranch.core.events import Listener
 from anabranch.core.events_data import FilesKept
 from anabranch.engine.source_files import ARCHIVE, CLEAN, local_root
@@ -73,8 +74,8 @@ class Cleaner:
 
     def end(self) -> None:
         """The query has ended: see to the files that were still needed."""
-        done = self._noted()
         if self.keeps_state:
+            done = self._noted()
             self._told(lambda place: read_in(self.checkpoint, place, done), done)
 
     def _noted(self) -> int:
@@ -153,7 +154,7 @@ def move_aside(path: str, target: str) -> str:
                 break  # linked or copied before, not yet removed
             number += 1
             free = f"{target}.{number}"
-    _sync(os.path.dirname(free))
+    sync(os.path.dirname(free))
     os.unlink(path)
     return free
 
@@ -199,11 +200,3 @@ def _came_later(path: str, target: str, timestamp: int) -> bool:
 
 def _is_in(path: str, root: str) -> bool:
     return path == root or path.startswith(root.rstrip("/") + "/")
-
-
-def _sync(folder: str) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from anabranch.core.durable import sync, write_whole
 from anabranch.core.epoch import EpochKey
 from anabranch.engine.source_files_log import batches_in, file_of, is_local, local_path, log_offset, read_in
 from anabranch.errors import StateError
@@ -48,8 +49,8 @@ class Checkpoint:
         batches = [file_of(self.log(place), n) for place in places for n in batches_in(self, place, epoch)]
         paths = [self.folder / "offsets" / str(epoch), *batches]
         for path in [p for p in paths if p.exists()]:
-            _sync(path)
-            _sync(path.parent)
+            sync(path)
+            sync(path.parent)
 
     def input_bytes(self, epoch: int) -> int | None:
         """The size of the files that an epoch reads; None where that is not known before they are read.
@@ -125,12 +126,7 @@ class Checkpoint:
         return found
 
     def _mark(self, wanted: Mapping[str, Any]) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        beside = self.folder / f".{_MARKER}"
-        beside.write_text(json.dumps(wanted, indent=2))
-        _sync(beside)  # epochs that are decided rely on it
-        beside.replace(self.folder / _MARKER)
-        _sync(self.folder)
+        write_whole(self.folder / _MARKER, json.dumps(wanted, indent=2))
 
     def verify(self, key: EpochKey, last: EpochRecord | None) -> None:
         """Refuse a checkpoint that does not fit the last epoch the ledger decided (`last`)."""
@@ -176,14 +172,6 @@ def _told(reads: Mapping[str, Any]) -> str:
     if len(set(sources)) == len(sources) or len(sources) != len(numbers):  # older versions kept no numbers
         return str(sources)
     return str([f"{source} ({number})" for source, number in zip(sources, numbers, strict=True)])
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _ledger_older(folder: Path, checkpoint: int, ledger: int | None) -> StateError:

@@ -6,11 +6,12 @@ import json
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from anabranch.core.durable import write_whole
 from anabranch.core.events import Listener
 from anabranch.core.events_data import QueryChanged
 from anabranch.core.plan import ChannelPlan
 from anabranch.engine.catalyst import meaning
-from anabranch.engine.storage import Storage, write_whole
+from anabranch.engine.storage import Storage
 
 if TYPE_CHECKING:
     from pathlib import Path

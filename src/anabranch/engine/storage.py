@@ -15,13 +15,12 @@ _anabranch/logs/                  Spark's log
 from __future__ import annotations
 
 import json
-import os
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
 from anabranch.connectors.registry import format_named
 from anabranch.core.declarations import Dataset
+from anabranch.core.durable import write_whole
 from anabranch.engine.checkpoint import Checkpoint
 from anabranch.errors import StateError
 from anabranch.store.history import History
@@ -115,19 +114,3 @@ def claim(storage: Storage, ledger: Ledger, name: str) -> PipelineRecord:
         text = json.dumps({"pipeline": record.pipeline_id, "name": name, "ledger": ledger.ledger_id}, indent=2)
         write_whole(storage.identity, text)
     return record
-
-
-def write_whole(path: Path, text: str) -> None:
-    """All of the text or no file at all, whatever crashes, and however many processes do it at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    with aside.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the name must be as durable as the epochs that rely on it
-    finally:
-        os.close(folder)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, text
 
+from anabranch.core.durable import sync
 from anabranch.core.secrets import reveal
 from anabranch.errors import StateError
 from anabranch.store import schema
@@ -111,20 +112,12 @@ def _make_file(address: Address, file: Path) -> None:
                 database.write(lambda c: schema.create(c, _new_about(os.path.realpath(file))))
             finally:
                 database.close()  # the last connection to close folds the write-ahead log into the file
-            _force(unfinished)
+            sync(unfinished)
             os.link(unfinished, file)
-            _force(file.parent)
+            sync(file.parent)
         finally:
             unfinished.unlink()
     except FileExistsError:
         return  # another process made it first
     except OSError as error:
         raise not_writable(address, error.strerror or str(error)) from error
-
-
-def _force(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
