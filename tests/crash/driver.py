@@ -103,7 +103,7 @@ class Query(threading.Thread):
     def isActive(self) -> bool:
         return self.is_alive()
 
-    def awaitTermination(self, seconds: float) -> None:
+    def awaitTermination(self, seconds: float | None = None) -> None:
         self.join(seconds)
         if self._error is not None:
             raise StreamingQueryException(str(self._error))

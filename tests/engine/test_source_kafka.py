@@ -42,10 +42,12 @@ def name() -> str:
 def send(bootstrap: str, topic: str, rows: list[bytes], partition: int = 0) -> None:
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": bootstrap})
+    failed: list[Any] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "on_delivery": lambda e, _: e and failed.append(e)})
     for number, row in enumerate(rows):
         producer.produce(topic, row, f"k{number}", partition, headers=[("from", b"test")], timestamp=1_700_000_000_000)
     assert producer.flush(60) == 0
+    assert not failed, failed
 
 
 def as_json(first: int, count: int) -> list[bytes]:

@@ -42,7 +42,7 @@ def test_values_of_messages(tmp_path: Path, spark: Any, kafka: Any) -> None:
     sent = [*(one for one in WHOLE if not one or len(one) < 5000), pretty, b'{"id":1,"name":"\xff"}', b'{"id":2}']
     for number, value in enumerate(sent):
         producer.produce(topic, value, f"k{number}", 0, timestamp=1_700_000_000_000)
-    assert producer.flush(10) == 0
+    assert producer.flush(120) == 0
     ways = [Ran(tmp_path / mode, spark, mode) for mode in ("false", "true")]
     for ran in ways:
         ran.write(f"TOPIC, BOOTSTRAP = {topic!r}, {kafka.bootstrap!r}\n" + MESSAGES, tmp_path)
@@ -87,15 +87,15 @@ def test_messages_with_headers_and_keys_and_none_in_places(tmp_path: Path, spark
     large = json.dumps({"id": 7, "name": "x" * 1_500_000}).encode()
     known = {"bootstrap.servers": kafka.bootstrap, "message.max.bytes": 2 * len(large)}
     producer = Producer({**known, "transactional.id": "native", "linger.ms": 0})
-    producer.init_transactions(20)
+    producer.init_transactions(120)
 
     def send(*records: tuple[bytes | None, bytes | None, Any], ends: str = "commit") -> int:
         producer.begin_transaction()
         for number, (key, value, headers) in enumerate(records):
             at = 1_700_000_000_000 + number
             producer.produce(topic, value, key, 0, headers=headers, timestamp=at)
-        producer.flush(20)
-        producer.commit_transaction(20) if ends == "commit" else producer.abort_transaction(20)
+        assert producer.flush(120) == 0
+        producer.commit_transaction(120) if ends == "commit" else producer.abort_transaction(120)
         return len(records) if ends == "commit" else 0
 
     key, odd = b'{"k":1,"at":"2026-01-02T00:00:00Z"}', b'{"k":2,"at":"2026-1-2"}'
@@ -110,14 +110,14 @@ def test_messages_with_headers_and_keys_and_none_in_places(tmp_path: Path, spark
         ran.write(f"TOPIC, BOOTSTRAP = {topic!r}, {kafka.bootstrap!r}\n" + HEADED, tmp_path)
         assert ran.run() is None
     client = admin(kafka.bootstrap)
-    client.create_partitions([NewPartitions(topic, 2)])[topic].result(20)
+    client.create_partitions([NewPartitions(topic, 2)])[topic].result(120)
     plain = Producer(known)
-    while len(plain.list_topics(topic, 20).topics[topic].partitions) < 2:
+    while len(plain.list_topics(topic, 120).topics[topic].partitions) < 2:
         pass  # until all of the cluster knows
     for value in (b'{"id":8}', None):
         plain.produce(topic, value, key, 1)
         sent += 1
-    assert plain.flush(20) == 0
+    assert plain.flush(120) == 0
     by_spark = ways[0]
     for ran in ways:
         assert ran.run() is None

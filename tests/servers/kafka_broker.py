@@ -1,7 +1,8 @@
 """A real Kafka broker for tests and benchmarks: one node, its jars fetched once into the cache, on free ports.
 
-It has two doors: `bootstrap` takes everybody, `secure` wants TLS and a password (SCRAM-SHA-512). Stopped or killed, it
-can be started again on the same ports with the same data. It dies with the process that started it.
+It keeps messages however old they say they are. It has two doors: `bootstrap` takes everybody, `secure` wants TLS and a
+password (SCRAM-SHA-512). Stopped or killed, it can be started again on the same ports with the same data. It dies with
+the process that started it.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ transaction.abort.timed.out.transaction.cleanup.interval.ms=200
 group.initial.rebalance.delay.ms=0
 broker.session.timeout.ms=4000
 broker.heartbeat.interval.ms=200
+log.retention.ms=-1
 sasl.enabled.mechanisms=SCRAM-SHA-512
 listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config=\
 org.apache.kafka.common.security.scram.ScramLoginModule required;

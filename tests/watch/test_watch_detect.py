@@ -276,7 +276,7 @@ def test_what_kafka_holds_while_nothing_runs(kafka: Any) -> None:
         producer = Producer({"bootstrap.servers": kafka.bootstrap})  # a new one knows of new partitions
         for number in range(count):
             producer.produce(topic, str(number).encode(), partition=partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
 
     send(3, 0)
     read = partition_offsets(json.dumps({topic: {"0": 3, "1": 0}}))

@@ -112,10 +112,12 @@ class Supervised:
         running = self.works[-1]
         try:
             running.query.awaitTermination(_LOOK_SECONDS)  # type: ignore[arg-type]  # it takes fractions
+            over = not running.query.isActive
+            if over:  # it ended since the line before, and says only here that it failed
+                running.query.awaitTermination()
         except StreamingQueryException as error:
             self._failed(_reason(running, error))
             return
-        over = not running.query.isActive
         self._progress.look(running.query, running.work.epochs, running.work.read, last=over)
         if running.heartbeat.error is not None:
             self._failed(running.heartbeat.error)
