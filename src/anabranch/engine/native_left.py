@@ -116,10 +116,13 @@ def folder_aside(checkpoint: Path) -> Path:
 @contextmanager
 def rows_aside(session: SparkSession, types: StructType, files: Sequence[str]) -> Iterator[list[DataFrame]]:
     """Records that were put aside, if any were; their files are then removed."""
-    reader = session.read.format("parquet").schema(types).option(*_NO_PATTERN)
+
+    def read(file: str) -> DataFrame:
+        return session.read.format("parquet").schema(types).option(*_NO_PATTERN).load(f"file://{file}")
+
     try:
         # One by one: of several that look like patterns, Spark reads all for each.
-        yield [reader.load(f"file://{file}") for file in files]
+        yield [read(file) for file in files]
     finally:
         for file in files:
             Path(file).unlink(missing_ok=True)

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from anabranch.core.profile import all_observed
 from anabranch.core.quality import total
 from anabranch.engine.catalyst import Catalyst, catalyst_of, collect_arrow, frame_of
+from anabranch.engine.catalyst_kept import KeptPlan
 from anabranch.engine.catalyst_nodes import Node, analyzed, children_of, identity, items, kind, type_of
 from anabranch.engine.chains import Part, over, rereading
 from anabranch.engine.native_audit import SAMPLE, audit
@@ -71,13 +72,18 @@ class _Made:
     leaf: Node  # that has the records
     places: int  # of the leaf in the plan
     shapes: list[tuple[str, list[str]]]  # of the nodes on the way to the leaf
+    kept: KeptPlan | None  # how Spark computes it, where that can be done again
 
     @classmethod
     def of(cls, catalyst: Catalyst, program: Program, raw: DataFrame) -> _Made | None:
         """None if it cannot be told which records are those of the batch."""
         path = _path(raw)
+        shapes = [_shape(node) for node in path]
+        kept = KeptPlan.of(program.frame) if [name for name, _ in shapes] == ["LogicalRDD"] else None
+        if kept:
+            return cls(program, path[-1], 1, shapes, kept)
         places = over(catalyst, analyzed(program.frame), path[-1], path[-1])[1] if path else 0
-        return cls(program, path[-1], places, [_shape(node) for node in path]) if places else None
+        return cls(program, path[-1], places, shapes, None) if places else None
 
     def fits(self, raw: DataFrame) -> bool:
         """Whether other records come in the very same way."""
@@ -85,6 +91,8 @@ class _Made:
 
     def over(self, catalyst: Catalyst, raw: DataFrame) -> Program:
         """The program over other records, which fit."""
+        if self.kept:
+            return replace(self.program, frame=self.kept.over(raw))
         old, new = self.leaf, _path(raw)[-1]
         pairs = zip(items(new.output()), items(old.output()), strict=True)
         records = catalyst.project([catalyst.alias(one, other.name(), like=other) for one, other in pairs], new)
@@ -141,10 +149,19 @@ class NativePass:
         known = self._made.get(what)
         if known is not None and known.fits(frame):
             return known.over(catalyst, frame)
+        rest = self._made.get("rest")
+        if what == "batch" and rest is not None and rest.kept and self._is_raw(frame):
+            return rest.over(catalyst, frame)
         made = self.by_spark(self.raw(frame) if what == "batch" else frame, now)
         if not self.work.program.asks_time:
             self._made[what] = _Made.of(catalyst, made, frame)
         return made
+
+    def _is_raw(self, batch: DataFrame) -> bool:
+        """Whether a batch is raw records as workers leave them, and nothing else."""
+        feed, raw = self.work.feed, [raw_name(number) for number, _ in self.chains.raw]
+        named = [("LogicalRDD", [name for name, _ in feed.columns])]
+        return not feed.mask and [r for _, r in feed.columns] == raw and [_shape(n) for n in _path(batch)] == named
 
     def _unneeded(self) -> list[tuple[int, Node]]:
         """Columns of the base that steps may carry along, though no flow stands on them."""
