@@ -15,10 +15,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 sys.path.insert(0, str(Path(__file__).parent))  # what several folders of tests share stands beside this file
+from spark_classes import ARCHIVE, QUICK, SHARED
 
-# JVMs of tests live for seconds or minutes: code compiled well for hours to come, and collecting garbage in parallel,
-# take two fifths of the processor for nothing.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# For all JVMs, and for those of Spark.
+os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK)
+if ARCHIVE.exists():
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", SHARED)
 
 # Examples that failed once are kept in the repository, and tried first ever after.
 # None fails because the machine is slow.
