@@ -16,9 +16,6 @@ SECONDS ?= 60
 LOCKED := $(VENV)/.locked
 READY := $(VENV)/.ready
 
-# What the JVMs of tests need not load anew; where it cannot be made, tests do without.
-CLASSES := $(VENV)/spark-classes.jsa
-
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -27,7 +24,7 @@ demo: java $(READY) ## run the quickstart: a few thousand events into tables tha
 
 # Two processes, each with servers of its own; a file of tests stays in one, for what its tests share.
 test: java $(READY) ## run every test
-	@[ -f $(CLASSES) ] || $(VENV)/bin/python tests/spark_classes.py || true
+	@$(VENV)/bin/python tests/spark_classes.py || true  # tests do without
 	@$(VENV)/bin/python -m pytest -n 2 --dist loadfile
 
 check: $(READY) ## look at the code: ruff, mypy --strict, who may import whom

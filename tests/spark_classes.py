@@ -49,7 +49,9 @@ with suppress(Py4JError, ConnectionError):  # it does not live to answer
 
 
 def main() -> int:
-    """Run something, and keep what was loaded for it."""
+    """Run something, and keep what was loaded for it; nothing to do if that was done before."""
+    if ARCHIVE.exists():
+        return 0
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "made.jsa"
         own = {**os.environ, "JDK_JAVA_OPTIONS": QUICK, "SPARK_SUBMIT_OPTS": f"-XX:ArchiveClassesAtExit={made}"}

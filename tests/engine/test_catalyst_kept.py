@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from anabranch.engine import native_pass
 from anabranch.engine.catalyst import collect_arrow, frame_of
 from anabranch.engine.catalyst_kept import KeptPlan
 from anabranch.engine.user_code import with_settings
@@ -45,7 +46,7 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
 def sent(spark: SparkSession, rows: list[tuple[Any, ...]]) -> DataFrame:
     columns = [list(column) for column in zip(*rows, strict=True)]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, ARROW, strict=True)]
-    with with_settings(spark, {"spark.sql.execution.arrow.localRelationThreshold": "0"}):
+    with with_settings(spark, native_pass._AS_RDD):
         return frame_of(spark, pa.table(arrays, schema=ARROW), StructType.fromDDL(TYPES))
 
 

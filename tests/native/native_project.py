@@ -333,6 +333,15 @@ class Ran:
         return {e.channel: e.code for e in self.events if isinstance(e, ChannelFailed)}
 
 
+def ran_both_ways(folder: Path, spark: Any, code: str, landing: Path) -> tuple[Ran, Ran]:
+    """A project, run by Spark alone and natively."""
+    ways = Ran(folder / "false", spark, "false"), Ran(folder / "true", spark, "true")
+    for ran in ways:
+        ran.write(code, landing)
+        assert ran.run() is None
+    return ways
+
+
 def _exact(value: Any) -> Any:
     if isinstance(value, float):
         return struct.pack(">d", value).hex()

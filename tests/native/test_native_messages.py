@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from native.json_documents import WHOLE
-from native.native_project import Ran
+from native.native_project import Ran, ran_both_ways
 
 pytestmark = pytest.mark.spark
 
@@ -43,11 +43,8 @@ def test_values_of_messages(tmp_path: Path, spark: Any, kafka: Any) -> None:
     for number, value in enumerate(sent):
         producer.produce(topic, value, f"k{number}", 0, timestamp=1_700_000_000_000)
     assert producer.flush(120) == 0
-    ways = [Ran(tmp_path / mode, spark, mode) for mode in ("false", "true")]
-    for ran in ways:
-        ran.write(f"TOPIC, BOOTSTRAP = {topic!r}, {kafka.bootstrap!r}\n" + MESSAGES, tmp_path)
-        assert ran.run() is None
-    by_spark, natively = ways
+    code = f"TOPIC, BOOTSTRAP = {topic!r}, {kafka.bootstrap!r}\n" + MESSAGES
+    by_spark, natively = ran_both_ways(tmp_path, spark, code, tmp_path)
     assert set(natively.how().values()) == {"native"}
     assert natively.records("messages").total() == len(sent)
     assert natively.records("messages")["native"] > 20

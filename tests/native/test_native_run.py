@@ -18,7 +18,7 @@ from anabranch.core.events import ChannelProgress
 from anabranch.engine import native_files, native_rows
 from anabranch.engine.native_pass import native_mode
 from anabranch.errors import AnabranchError
-from native.native_project import FLOWS, OTHERS, Ran, land, landed
+from native.native_project import FLOWS, OTHERS, Ran, land, landed, ran_both_ways
 
 pytestmark = pytest.mark.spark
 
@@ -69,16 +69,13 @@ def both(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> tuple[Ran, Ran
     # With a name like this, Spark reads files beside it twice.
     landed(folder / "in" / "plain", odd_name="001 ü %20#?&=+;.json")
     land(folder / "in" / "letters", {"a.json": b'{"id":1,"n":2}\nnope\n{"id":"x"}\n{"id":2,"n":1.5}\n'})
-    ways = tuple(Ran(folder / mode, spark, mode) for mode in ("false", "true"))
-    for ran in ways:
-        ran.write(CODE, folder / "in")
-        assert ran.run() is None
+    ways = ran_both_ways(folder, spark, CODE, folder / "in")
     for name in ("lines", "files", "mixed"):
         land(folder / "in" / name, {"late.json": b'{"id":500,"n":2,"at":"2026-1-2"}\n{"id":501,"tags":["x"]}\n'})
     for ran in ways:
         assert ran.run() is None
         assert SparkSession.active()._jsparkSession.equals(spark._jsparkSession), "the session is still that of before"
-    return ways  # type: ignore[return-value]
+    return ways
 
 
 def test_all_tables_are_the_same_to_the_bit(both: tuple[Ran, Ran]) -> None:
@@ -269,11 +266,7 @@ def test_it_gives_up_on_too_many_and_not_on_what_only_files_have(
     land(tmp_path / "in" / "rows", {"a.json": b'{"id":1,"n":"x","at":"2026-1-2"}\n' * 60})
     for name, (line, _) in ONLY_IN_FILES.items():
         land(tmp_path / "in" / name, {"a.json": b'{"id":1}\n' + line + b'\n{"id":"x"}\n'})
-    ways = [Ran(tmp_path / mode, spark, mode) for mode in ("false", "true")]
-    for ran in ways:
-        ran.write(GIVING_UP, tmp_path / "in")
-        assert ran.run() is None
-    by_spark, natively = ways
+    by_spark, natively = ran_both_ways(tmp_path, spark, GIVING_UP, tmp_path / "in")
     assert set(natively.how().values()) == {"native"}
     for table in ("rows", *ONLY_IN_FILES):
         assert natively.rows(table) == by_spark.rows(table), table

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from anabranch.engine.storage import Storage
-from native.native_project import Ran, land
+from native.native_project import land, ran_both_ways
 
 pytestmark = pytest.mark.spark
 
@@ -58,10 +58,7 @@ def test_native_beside_flows_that_keep_state(tmp_path: Path, spark: Any) -> None
     # More than a task hands back: it goes into a file.
     files["2.json"] = _lines(2) + _twice(_lines(3, "y" * 1_000_000))
     land(tmp_path / "in", files)
-    by_spark, ours = (Ran(tmp_path / mode, spark, mode) for mode in ("false", "true"))
-    for ran in (by_spark, ours):
-        ran.write(CODE, tmp_path / "in")
-        assert ran.run() is None
+    by_spark, ours = ran_both_ways(tmp_path, spark, CODE, tmp_path / "in")
     how = ours.how()
     assert {name: how[name].partition(":")[0] for name in TABLES} == {
         "everything": "native",

@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.engine import native_turns
 from anabranch.engine.catalyst_kept import KeptPlan
-from native.native_project import Ran, land
+from native.native_project import land, ran_both_ways
 
 pytestmark = pytest.mark.spark
 
@@ -35,9 +35,9 @@ def shares():
 """
 
 
-@pytest.mark.parametrize("turn", ["tried each time", "Spark's"])
+@pytest.mark.parametrize(("turn", "put_over"), [("tried each time", 4), ("tried, then Spark's", 5), ("Spark's", 6)])
 def test_a_plan_that_is_kept_gives_each_epoch_its_own_rows(
-    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, turn: str
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, turn: str, put_over: int
 ) -> None:
     """Each epoch leaves other records, or all of them, to Spark, which plans what it does once."""
     odd = ['{"id":%d,"at":"2026-1-2","n":%d}', '{"id":%d,"n":%d,"name":"x","id":3', '{"id":%d,"d":1e400,"n":%d}']
@@ -54,15 +54,11 @@ def test_a_plan_that_is_kept_gives_each_epoch_its_own_rows(
     monkeypatch.setattr(KeptPlan, "over", lambda self, rows: times.append(1) or over(self, rows))
     if turn == "Spark's":
         monkeypatch.setattr(native_turns.Turns, "is_sparks", lambda _: True)
-    else:
+    if turn == "tried each time":
         monkeypatch.setattr(native_turns, "_MOST_LOST", 1e9)
-    ways = [Ran(tmp_path / mode, spark, mode) for mode in ("false", "true")]
-    for ran in ways:
-        ran.write(LEAVING, tmp_path / "in")
-        assert ran.run() is None
-    by_spark, natively = ways
+    by_spark, natively = ran_both_ways(tmp_path, spark, LEAVING, tmp_path / "in")
     assert set(natively.how().values()) == {"native"}
     for table in ("whole", "items", "shares"):
         assert natively.rows(table) == by_spark.rows(table), table
     assert sum(natively.rows("whole").values()) == 7 * 5 + 0 + 1 + 2 + 3 + 0 + 1 + 2
-    assert len(times) == (6 if turn == "Spark's" else 4), "all but the first"
+    assert len(times) == put_over, "all but the first"

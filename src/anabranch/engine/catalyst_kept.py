@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.engine.catalyst_nodes import Node, analyzed, children_of, items, kind, nodes
 
@@ -21,8 +21,8 @@ _RDD = 1  # which of its arguments are the rows
 class KeptPlan:
     """The plan of a frame over rows that were sent to Spark. Every message to the JVM costs: few are needed."""
 
-    frame: DataFrame
-    schema: Any
+    session: SparkSession
+    schema: Any  # of the frame
     above: tuple[Node, ...]  # what is done with the rows, from the top of the physical plan
     scan: Node  # of the rows
     arguments: Any  # of the scan
@@ -35,12 +35,13 @@ class KeptPlan:
         *above, scan = nodes(top)
         if kind(scan) != _SCAN or any(kind(node) not in _ROW_BY_ROW or len(children_of(node)) != 1 for node in above):
             return None
-        gateway: Any = frame.sparkSession.sparkContext._gateway  # noqa: SLF001
+        session = frame.sparkSession
+        gateway: Any = session.sparkContext._gateway  # noqa: SLF001
         given = items(scan.productIterator().toSeq())
         arguments = gateway.new_array(gateway.jvm.Object, len(given))
         for number, one in enumerate(given):
             arguments[number] = one
-        return cls(frame, frame._jdf.schema(), tuple(above), scan, arguments, scan.children())  # noqa: SLF001
+        return cls(session, frame._jdf.schema(), tuple(above), scan, arguments, scan.children())  # noqa: SLF001
 
     def over(self, rows: DataFrame) -> DataFrame:
         """The same over other rows, which come in the same way: `analyzed` has them as they are, in an RDD."""
@@ -48,6 +49,5 @@ class KeptPlan:
         node = self.scan.makeCopy(self.arguments)
         for one in reversed(self.above):
             node = one.withNewChildren(self.nothing.prepended(node))
-        session = self.frame.sparkSession
-        given = session._jsparkSession.internalCreateDataFrame(node.execute(), self.schema, False)  # noqa: SLF001
-        return DataFrame(given, session)
+        given = self.session._jsparkSession.internalCreateDataFrame(node.execute(), self.schema, False)  # noqa: SLF001
+        return DataFrame(given, self.session)

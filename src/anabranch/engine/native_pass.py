@@ -77,8 +77,7 @@ class _Made:
     @classmethod
     def of(cls, catalyst: Catalyst, program: Program, raw: DataFrame) -> _Made | None:
         """None if it cannot be told which records are those of the batch."""
-        path = _path(raw)
-        shapes = [_shape(node) for node in path]
+        path, shapes = _path(raw), _shapes(raw)
         kept = KeptPlan.of(program.frame) if [name for name, _ in shapes] == ["LogicalRDD"] else None
         if kept:
             return cls(program, path[-1], 1, shapes, kept)
@@ -87,7 +86,7 @@ class _Made:
 
     def fits(self, raw: DataFrame) -> bool:
         """Whether other records come in the very same way."""
-        return [_shape(node) for node in _path(raw)] == self.shapes
+        return _shapes(raw) == self.shapes
 
     def over(self, catalyst: Catalyst, raw: DataFrame) -> Program:
         """The program over other records, which fit."""
@@ -110,8 +109,9 @@ def _path(raw: DataFrame) -> tuple[Node, ...]:
     return () if children_of(path[-1]) else tuple(path)
 
 
-def _shape(node: Node) -> tuple[str, list[str]]:
-    return kind(node), [attribute.name() for attribute in items(node.output())]
+def _shapes(raw: DataFrame) -> list[tuple[str, list[str]]]:
+    """What each node of the path is, and the names that it gives."""
+    return [(kind(node), [attribute.name() for attribute in items(node.output())]) for node in _path(raw)]
 
 
 @dataclass
@@ -161,7 +161,7 @@ class NativePass:
         """Whether a batch is raw records as workers leave them, and nothing else."""
         feed, raw = self.work.feed, [raw_name(number) for number, _ in self.chains.raw]
         named = [("LogicalRDD", [name for name, _ in feed.columns])]
-        return not feed.mask and [r for _, r in feed.columns] == raw and [_shape(n) for n in _path(batch)] == named
+        return not feed.mask and [r for _, r in feed.columns] == raw and _shapes(batch) == named
 
     def _unneeded(self) -> list[tuple[int, Node]]:
         """Columns of the base that steps may carry along, though no flow stands on them."""

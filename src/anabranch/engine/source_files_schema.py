@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
+
+from anabranch.core.durable import write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,8 @@ def pinned(pins: Pins, kind: str, folder: str, identity: Any, infer: Callable[[]
         return StructType.fromJson(json.loads(file.read_text())["schema"])
     schema = infer()
     if pins.writes:
-        pins.folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"path": folder, "format": kind, "schema": schema.jsonValue()}, indent=2)
-        beside = file.with_suffix(f".{os.getpid()}.tmp")
-        beside.write_text(text)
-        beside.replace(file)
+        write_whole(file, text)
     return schema
 
 
